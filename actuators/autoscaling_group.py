@@ -45,7 +45,7 @@ class AutoScalingActuator:
         owned_protection: Iterable[str] = (),
         known_busy: Iterable[str] = (),
     ) -> None:
-        self._session, self._inventory = session, inventory
+        self._session, self.inventory = session, inventory
         self._fleets = {fleet.name: fleet for fleet in fleets}
         self._protection = Protection(session, owned_protection) if protect_busy else None
         self._ours = self._protection.ours if self._protection else frozenset(owned_protection)
@@ -66,7 +66,7 @@ class AutoScalingActuator:
             for fleet in fleets
             for group in fleet.groups
         }
-        return self._inventory.observe(list(expected), now, expected)
+        return self.inventory.observe(list(expected), now, expected)
 
     def apply(self, intent: Intent, observed: Observed, now: float, permit: Permit) -> Outcome:
         """Check the group as it is right now, then carry out the intent, once."""

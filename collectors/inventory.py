@@ -54,7 +54,7 @@ class Inventory:
     """Reads groups for the loop (`observe`) and single groups afresh for the actuator (`fresh`).
 
     details_for_s: how long hooks and refreshes are kept; at most `details_per_tick` groups are read again per tick, the
-    oldest first. unprotects_new: VMs that a group which protects each new one launched since the first reading are
+    oldest first. unprotects_new: VMs that a group which protects each new one launched since its first reading are
     `born_protected`. hook_name: the lifecycle hook that drains a group, by the group's name, where no tag of the group
     names another; a group's other hooks are those of other parties.
     """
@@ -71,7 +71,8 @@ class Inventory:
         self._session = session
         self._details_for_s, self._details_per_tick = details_for_s, details_per_tick
         self._hook_name = hook_name
-        self._unprotects_new, self._since = unprotects_new, math.inf
+        self._unprotects_new = unprotects_new
+        self._since: dict[str, float] = {}
         self._types = TaggedGroups(session)
         self._expected: Mapping[str, ExpectedGroup] = {}
         self._identities: dict[str, GroupIdentity | None] = {}
@@ -91,7 +92,6 @@ class Inventory:
         expected: by name, what a group launches by the settings; one that launches another type is not managed.
         """
         self._expected = expected or {}
-        self._since = min(self._since, now)
         described: dict[str, dict[str, Any]] = {}
         failures: dict[str, ReadFailure] = {}
         for chunk in _chunks(list(dict.fromkeys(names)), NAMES_PER_CALL):
@@ -111,11 +111,12 @@ class Inventory:
             else:
                 unread = [name for name in chunk if name not in described and name not in failures]
                 failures.update({name: nameless or self._missing(name) for name in unread})
-        # The fleets that an agent leads and those of other agents are observed one after the other.
+        # The fleets that an agent leads and those without a leader are observed one after the other.
         self._asked = {name: at for name, at in self._asked.items() if now - at < FORGOTTEN_AFTER_S}
         self._identities = {name: one for name, one in self._identities.items() if name in self._asked}
         self._served = {name: vms for name, vms in self._served.items() if name in self._asked}
         self._asked |= dict.fromkeys(names, now)
+        self._since = {name: min(now, self._since.get(name, now)) for name in self._asked}
         self._details = {name: details for name, details in self._details.items() if name in self._asked}
         self._refresh_details(described, now)
         self._learn_from_ec2(described)
@@ -133,6 +134,12 @@ class Inventory:
         seen = {one.vm: one for some in (groups, held) for group in some.values() for one in group.instances}
         self._instances = {vm: one for vm, one in self._instances.items() if vm in self._launched} | seen
         return Observed(now, groups, failures, dict(self._names), held)
+
+    def forget(self, names: Collection[str]) -> None:
+        """Let these groups be first observed the next time: another agent led them, and more has happened."""
+        for remembered in (self._since, self._identities, self._served, self._details):
+            for name in names:
+                remembered.pop(name, None)
 
     def fresh(self, name: str, now: float) -> GroupObserved:
         """Read one group, its instance refreshes included, right now; for the check before a side effect.
@@ -278,7 +285,8 @@ class Inventory:
     def _group(self, described: dict[str, Any]) -> GroupObserved:
         name = described["AutoScalingGroupName"]
         details, units = self._details.get(name), None if unclear_units(described) else capacity_units(described)
-        born = self._unprotects_new and bool(described.get("NewInstancesProtectedFromScaleIn"))
+        protects = self._unprotects_new and bool(described.get("NewInstancesProtectedFromScaleIn"))
+        born_from = self._since.get(name, math.inf) if protects else math.inf
         served = self._served.get(name, frozenset())
         return GroupObserved(
             name=name,
@@ -286,7 +294,7 @@ class Inventory:
             minimum=units.minimum_vms if units else 0,
             maximum=units.maximum_vms if units else 0,
             instances=tuple(
-                self._instance(one, weight_of(one) if units else 1, born, served) for one in described["Instances"]
+                self._instance(one, weight_of(one) if units else 1, born_from, served) for one in described["Instances"]
             ),
             zones=tuple(described.get("AvailabilityZones", ())),
             suspended=tuple(sorted(one.get("ProcessName", "") for one in described.get("SuspendedProcesses", ()))),
@@ -302,13 +310,13 @@ class Inventory:
             ),
         )
 
-    def _instance(self, one: dict[str, Any], weight: int, born: bool, served: Collection[str]) -> Instance:
+    def _instance(self, one: dict[str, Any], weight: int, born_from: float, served: Collection[str]) -> Instance:
         vm = one["InstanceId"]
         lifecycle = lifecycle_of(one["LifecycleState"], served=vm in served)
         healthy = one.get("HealthStatus", "Healthy").lower() == "healthy"
         protected = bool(one.get("ProtectedFromScaleIn", False))
         launched_at = self._launched.get(vm)
-        born = born and protected and launched_at is not None and launched_at >= self._since
+        born = protected and launched_at is not None and launched_at >= born_from
         known = self._instances.get(vm)
         # Most are as they were a minute ago, and comparing is cheaper than making; a VM never changes its zone.
         if (

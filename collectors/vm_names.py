@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
@@ -40,6 +40,7 @@ class _Place(Generic[N]):
     """One place. shown: by the last collection. missing: collections since, of names shown before.
 
     waiting: sender and collections since, of names never shown. refused: names turned away, the oldest first.
+    elsewhere: another agent collects it, so that names count as shown here.
     """
 
     quota: int
@@ -50,6 +51,7 @@ class _Place(Generic[N]):
     collected_at: float | None = None
     refusals: int = 0
     last: tuple[str, str] = ("", "")
+    elsewhere: bool = False
 
 
 class VmNames(Generic[N]):
@@ -76,10 +78,22 @@ class VmNames(Generic[N]):
         for place, most in places.items():
             self._places.setdefault(place, _Place(most + SPARE)).quota = most + SPARE
 
+    def leave(self, places: Set[Place]) -> None:
+        """Take the places that other agents collect now, all of them; the other places are collected here."""
+        for place, here in self._places.items():
+            here.elsewhere = place in places
+            if here.elsewhere:
+                here.missing, here.refused = {}, {}
+
     def admit(self, place: Place, name: N, peer: str) -> RejectReason | None:
         """Return None when readings of this name may be held, else why not; peer "" is the agent itself."""
         here, peer = self._places[place], address_of(peer)
         if name in here.shown or name in here.waiting or name in here.missing:
+            return None
+        if here.elsewhere:
+            if len(here.shown) >= here.quota:
+                return RejectReason.TOO_MANY_UNKNOWN
+            here.shown.add(name)
             return None
         if name in here.refused:
             here.refusals, here.last = here.refusals + 1, (str(name), peer)
@@ -115,12 +129,18 @@ class VmNames(Generic[N]):
         here = self._places.get(place)
         if here is not None:
             here.missing.pop(name, None)
+            if here.elsewhere:
+                here.shown.discard(name)
             if name in here.waiting:
                 self._release(here, name)
 
     def unknown(self) -> Mapping[Place, UnknownVms]:
         """Return by place the names that no collection has shown."""
-        return {place: UnknownVms(len(here.waiting), here.refusals, *here.last) for place, here in self._places.items()}
+        return {
+            place: UnknownVms(len(here.waiting), here.refusals, *here.last)
+            for place, here in self._places.items()
+            if not here.elsewhere
+        }
 
     def _count(self, place: Place, here: _Place[N]) -> None:
         for name, missed in list(here.missing.items()):

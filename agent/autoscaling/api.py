@@ -168,9 +168,14 @@ def create_router(part: AutoscalingPart) -> APIRouter:
         name = part.one(fleet)
         return with_leaders(part.host.ledger, part.name, {name: fleet_status(part.store, name, clock.now())})[0]
 
-    @router.get("/autoscaling/{fleet}/vms", summary="Which VMs report", responses=UNKNOWN, tags=["autoscaling"])
+    @router.get(
+        "/autoscaling/{fleet}/vms", summary="Which VMs report", responses=UNKNOWN | CONFLICT, tags=["autoscaling"]
+    )
     def vms(fleet: FleetName) -> list[VmReport]:
-        """Every VM that AWS showed in the last minute, and when it last reported."""
+        """Every VM that AWS showed in the last minute, and when it last reported.
+
+        Only the agent that leads the fleet knows that.
+        """
         return list(part.vms(fleet))
 
     @router.get("/decisions", summary="Decisions on fleets, the newest first", deprecated=True, tags=["autoscaling"])

@@ -44,7 +44,7 @@ from agent.settings.location import models_location, promotion_key_location
 from agent.settings.model import OWN_ACTUATOR, learned_policies
 from agent.settings.plug_ins import ACTUATORS, installed, refused
 from domain.decisions import Decision, Direction, Event, Mode, Reason, Verdict
-from domain.errors import ConfigurationError, Mistake, TrimtabError
+from domain.errors import ConfigurationError, Mistake, StateConflict, TrimtabError
 from domain.fleet import Fleet, Group
 from domain.samples import fleet_of
 from domain.snapshot import GroupSnapshot, Snapshot
@@ -245,12 +245,22 @@ class AutoscalingPart(Part):
         return one_subject(self, name, field="fleet")
 
     def vms(self, name: str) -> tuple[VmReport, ...]:
-        """Return which VMs of a fleet report, by group and VM; UnknownName lists the fleets managed now."""
-        return self.vms_of([one_of(name, sorted(self.managed()), "fleet", field="fleet")])[name]
+        """Return which VMs of a fleet report, by group and VM.
+
+        UnknownName lists the fleets managed now; StateConflict for one that another agent leads.
+        """
+        fleet = one_of(name, sorted(self.managed()), "fleet", field="fleet")
+        found = self.vms_of([fleet])
+        if fleet not in found:
+            raise StateConflict("fleet", fleet, "ask the agent that leads it, which alone reads its VMs: see led_by")
+        return found[fleet]
 
     def vms_of(self, names: Collection[str]) -> dict[str, tuple[VmReport, ...]]:
-        """Return which VMs of these fleets report, by fleet, group and VM; nothing of one that is not managed now."""
-        return {fleet.name: self._reports(fleet) for fleet in self._fleets if fleet.name in names}
+        """Return which VMs of these fleets report, by fleet, group and VM.
+
+        Nothing of one that is not managed now or that another agent leads.
+        """
+        return {one.fleet.name: self._reports(one.fleet) for one in self.loop.measured if one.fleet.name in names}
 
     def _reports(self, fleet: Fleet) -> tuple[VmReport, ...]:
         from agent.autoscaling.api import VmReport
@@ -306,13 +316,12 @@ class AutoscalingPart(Part):
             tuned=self._rules.take_up,
             resized=self._resizes(),
             listening_since=host.clock.now(),
-            others=self._actuator(settings, fleets),
         )
         self.attach(loop, series)
         file = settings.learned.model_file
         ready = None if file is None else f"{MODEL}:{file}"
         self._watch = ModelWatch(models, host.problem, host.note, lambda: loop.fleets, ready)
-        self._take_last_decided()
+        self._take_last_decided(fleets)
         stack.callback(self._tuning.stop)
         if settings.discovery.enabled and not settings.fleets:
             from agent.autoscaling.fleet_finder import FleetFinder
@@ -320,11 +329,11 @@ class AutoscalingPart(Part):
             # Fleets that are described are meant, and no others.
             self._finder = FleetFinder(settings, session, host.problem)
 
-    def _take_last_decided(self) -> dict[str, float]:
+    def _take_last_decided(self, fleets: Sequence[ManagedFleet]) -> dict[str, float]:
         """Read the policy and setting of each fleet's last decision, for only a change is an event; return its time."""
         from agent.autoscaling.policies.ppo_lstm import names_model
 
-        last = self.store.newest_of([one.fleet.name for one in self._managed_fleets])
+        last = self.store.newest_of([one.fleet.name for one in fleets])
         self._rules.decided({name: inputs.tuned for name, (inputs, _) in last.items()})
         if self._watch is not None:
             # In a window of the schedule another policy than the fleet's own may have decided.
@@ -360,7 +369,7 @@ class AutoscalingPart(Part):
         )
 
     def turn(self, turn: Turn) -> TurnReport:
-        """Turn the loop of every fleet that this agent leads once, and measure the others."""
+        """Turn the loop of every fleet that this agent leads once, and measure those that no agent leads."""
         self.minute = MinuteReport(turn.now)
         finder = self._finder
         if finder is not None and not finder.known:
@@ -368,15 +377,20 @@ class AutoscalingPart(Part):
             return turn.report
         if finder is not None and (changed := finder.changed) is not None:
             self._manage(changed, finder)
-        names = [fleet_subject(name) for name in self.managed()]
-        before, after = ([leads.of(name) for name in names] for leads in (self.loop.leads, turn.leads))
-        if any(new is not None and new != old for old, new in zip(before, after, strict=True)):
+        subjects = {one.fleet.name: fleet_subject(one.fleet.name) for one in self._managed_fleets}
+        led = {name: epoch for name, of in subjects.items() if (epoch := turn.leads.of(of)) is not None}
+        taken = [
+            one
+            for one in self._managed_fleets
+            if (epoch := led.get(one.fleet.name)) is not None and epoch != self.loop.leads.of(subjects[one.fleet.name])
+        ]
+        if taken:
             assert self._settings is not None
-            actuator, decided_at = self._actuator(self._settings, self.loop.fleets), self._take_last_decided()
-            self.loop.take_over(turn.leads, actuator, self._resizes(), decided_at)
-        self.loop.leads = turn.leads
+            actuator = self._actuator(self._settings, self.loop.fleets, taken)
+            self.loop.take_over(turn.leads, actuator, self._resizes(), self._take_last_decided(taken))
+        self.loop.follow(turn.leads)
         minute = self.loop.turn(turn.now, turn.times)
-        if None in after:
+        if len(self.loop.measured) > len(led):
             others = self.loop.measure(turn.now)
             minute = replace(
                 minute, snapshots=(*minute.snapshots, *others.snapshots), unread=(*minute.unread, *others.unread)
@@ -384,16 +398,16 @@ class AutoscalingPart(Part):
         return self.take(turn.report, minute)
 
     def measure(self, report: TurnReport) -> TurnReport:
-        """Fold the minute of every fleet; nothing is decided."""
+        """Fold the minute of every fleet that no other agent leads; nothing is decided."""
         finder = self._finder
         if finder is not None and (changed := finder.changed) is not None:
             self._manage(changed, finder)
-        self.loop.leads = Leads()
+        self.loop.follow(Leads(others=self.host.leads().others))
         return self.take(report, self.loop.measure(report.at))
 
     def take(self, report: TurnReport, minute: MinuteReport) -> TurnReport:
         """Retain each fleet's newest snapshot and decision; return the turn's report with the minute's records."""
-        managed = set(self.managed())
+        managed = {one.fleet.name for one in self.loop.measured}
         snapshots = {**self.snapshots, **{one.fleet: one for one in minute.snapshots}}
         last = {**self._last, **{one.fleet: one for one in minute.decisions}}
         # Cores and cost of a group that launches something else are not those of the settings.
@@ -408,7 +422,7 @@ class AutoscalingPart(Part):
         assert self._settings is not None
         before, after = self._settings.fleets, settings.fleets
         fleets = managed_fleets(settings, self.host.environ)
-        self.loop.actuator, self.loop.others = (self._actuator(settings, fleets) for _ in range(2))
+        self.loop.actuator = self._actuator(settings, fleets)
         self.series.watch([managed.fleet for managed in fleets], claims_of(settings))
         self.loop.fleets, self._settings = fleets, settings
         self.host.adopt(settings)
@@ -424,13 +438,18 @@ class AutoscalingPart(Part):
             why = finder.refused.get(name, "no group carries its tag any more")
             self.host.note(Reason.FLEET_GONE, f"{why}: it is left as it is", fleet_subject(name))
 
-    def _actuator(self, settings: Settings, fleets: tuple[ManagedFleet, ...]) -> Actuator:
+    def _actuator(
+        self, settings: Settings, fleets: tuple[ManagedFleet, ...], taken: Sequence[ManagedFleet] = ()
+    ) -> Actuator:
         """Return the actuator of the settings; the ledger has its protection and busy drains.
 
+        taken: fleets of another leader until now, because of which it replaces the loop's.
         ConfigurationError for wrong settings of its kind and for a package that cannot be used.
         """
         kind, own = actuator_of(settings, self.host.environ)
-        states = self.store.loop_states([managed.fleet.name for managed in fleets]).values()
+        others = self.host.leads().others
+        names = [one.fleet.name for one in fleets if fleet_subject(one.fleet.name) not in others]
+        states = self.store.loop_states(names).values()
         host = ActuatorHost(
             tuple(managed.fleet for managed in fleets),
             settings,
@@ -439,6 +458,8 @@ class AutoscalingPart(Part):
             self.host.clock,
             protected=frozenset(vm for state in states for vm in state.protected),
             known_busy=frozenset(vm for state in states for vm in state.busy),
+            before=self.loop.actuator if taken else None,
+            taken=tuple(one.fleet for one in taken),
         )
         try:
             return kind.make(host)
@@ -538,15 +559,18 @@ class AutoscalingPart(Part):
     # For people and programs
 
     def readings(self) -> Iterator[Reading]:
-        """Yield the last minute of every fleet that is managed, and what the ledger knows of it."""
+        """Yield the last minute of every fleet that no other agent leads, and its record in the ledger."""
         from agent.autoscaling.view import ledger_readings, minute_readings
 
         if self._series is None:
             return
         yield "series", (), len(self.series)
-        yield from minute_readings(self._fleets, self.snapshots, self._last)
-        yield from ledger_readings(self.store, self._fleets, self.host.clock.now())
-        yield from self._rules.readings(self._managed_fleets)
+        # A fleet has its series at the agent that leads it.
+        measured = self.loop.measured
+        fleets = [one.fleet for one in measured]
+        yield from minute_readings(fleets, self.snapshots, self._last)
+        yield from ledger_readings(self.store, fleets, self.host.clock.now())
+        yield from self._rules.readings(measured)
 
     def status(self, subject: str, now: float) -> Status:
         """Return a fleet's mode and policy, sizes, queue, cost, last decision, and what holds it."""
@@ -718,13 +742,18 @@ def _autoscaling_group(host: ActuatorHost) -> Actuator:
     from actuators.autoscaling_group import AutoScalingActuator
     from collectors.inventory import Inventory
 
-    return AutoScalingActuator(
-        host.session,
-        Inventory(
+    if isinstance(host.before, AutoScalingActuator):
+        inventory = host.before.inventory
+        inventory.forget([group.name for fleet in host.taken for group in fleet.groups])
+    else:
+        inventory = Inventory(
             host.session,
             hook_name=drain_hooks(host.settings, host.fleets),
             unprotects_new=host.settings.unprotect_new,
-        ),
+        )
+    return AutoScalingActuator(
+        host.session,
+        inventory,
         host.fleets,
         drain=lambda fleet: drain_settings(host.settings, fleet),
         protect_busy=host.settings.protect_busy,

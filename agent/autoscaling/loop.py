@@ -103,14 +103,14 @@ class Loop:
     """The loop of one agent, turned once a minute by one thread.
 
     clock: read again before each call; wall and monotonic time together show whether the clock was set. leads: the
-    fleets that it decides for, with the epochs that fence a deposed leader; the others are only measured. fence: raises
-    Fenced when nothing new may be decided any more, by default once one of these epochs is over. acting: see `Host`.
+    fleets that it decides for, with the epochs that fence a deposed leader; it measures those without a leader, and
+    none of another agent. fence: raises Fenced when nothing new may be decided any more, by default once one of these
+    epochs is over. acting: see `Host`.
     is_elsewhere: whether a fleet that is not configured may be another agent's. protect_busy: the actuator keeps
     scale-in protection on busy VMs. probationer: of a fleet, the policy on probation, which is a shadow of it then.
     tuned: the fleets of a turn under their tuned settings. hosts: the names of the VMs, for the map of other senders'
     paths. resized is asked until it has answered once as the leader. listening_since: when the process began to take
-    readings. others: observes the groups of fleets that are only measured,
-    since an actuator forgets groups that it does not observe.
+    readings.
     """
 
     def __init__(
@@ -134,10 +134,8 @@ class Loop:
         hosts: Hosts | None = None,
         resized: ResizesSince | None = None,
         listening_since: float = -math.inf,
-        others: Actuator | None = None,
     ) -> None:
         self.fleets, self.store, self.actuator = tuple(fleets), store, actuator
-        self.others = others or actuator
         self.aggregator, self.proposer, self.clock = aggregator, proposer, clock
         self.mode, self.leads, self.protect_busy = mode, leads, protect_busy
         self.interruptions, self.fence, self.probationer = interruptions, fence, probationer
@@ -171,6 +169,23 @@ class Loop:
         self.leads, self.actuator, self.resized = leads, actuator, resized
         if self._fresh.issuperset(names):
             self._jumps, self._clock_step_s = JumpDetector(), 0.0
+
+    def follow(self, leads: Leads) -> None:
+        """Take the leads of a turn, and forget the fleets that other agents lead.
+
+        A fleet that is taken later begins as after a restart, from the ledger and AWS.
+        """
+        self.leads = leads
+        others = {one.fleet.name for one in self.fleets if fleet_subject(one.fleet.name) in leads.others}
+        self.aggregator.leave(others)
+        self._stalls.leave(others)
+        self._refusals.recorded(others)
+
+    @property
+    def measured(self) -> Sequence[ManagedFleet]:
+        """The fleets that this agent leads, and fleets without a leader; readable from any thread."""
+        others = self.leads.others
+        return [one for one in self.fleets if fleet_subject(one.fleet.name) not in others] if others else self.fleets
 
     def _decided_before(self, now: float) -> set[str]:
         """Return the fleets just taken of which another agent has decided this minute or a later one already."""
@@ -218,14 +233,15 @@ class Loop:
         return turn.report(self.listening_since)
 
     def measure(self, now: float) -> MinuteReport:
-        """Fold the minute of every fleet that it does not lead and that can be read; nothing is decided or changed.
+        """Fold the minute of every fleet that no agent leads and that can be read; nothing is decided or changed.
 
         Without the ledger it measures as if nothing were remembered, and the report has the failure.
         """
         led = self._led()
-        managed = [one for one in self.tuned(self.fleets) if one.fleet.name not in led]
+        unled = {one.fleet.name for one in self.measured} - led.keys()
+        managed = [one for one in self.tuned(self.fleets) if one.fleet.name in unled]
         fleets = [one.fleet for one in managed]
-        observed = self.others.observe(fleets, now)
+        observed = self.actuator.observe(fleets, now)
         failure, reason = None, Reason.LEDGER_UNAVAILABLE
         states: dict[str, LoopState] = {}
         try:

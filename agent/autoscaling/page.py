@@ -213,29 +213,37 @@ def _shadow_row(shadow: ShadowStatus, groups: Sequence[GroupStatus]) -> ShadowRo
 
 @dataclass(frozen=True, slots=True)
 class VmSummary:
-    """The VMs of some fleets: how many there are, fell silent, never reported; the first of those with their fleet."""
+    """The VMs of some fleets: how many there are, fell silent, never reported; the first of those with their fleet.
+
+    elsewhere: of how many fleets another agent alone reads the VMs, since it leads them.
+    """
 
     total: int
     silent: int
     unheard: int
     first: tuple[tuple[str, VmReport], ...]
+    elsewhere: int = 0
 
 
 def vm_summary(part: AutoscalingPart, fleets: Sequence[str]) -> VmSummary:
     """Return how many VMs there are and which do not report: the longest silent first, then those never heard of."""
     silent: list[tuple[str, VmReport]] = []
-    total = 0
-    for name, reports in part.vms_of(set(fleets)).items():
+    total, found = 0, part.vms_of(set(fleets))
+    for name, reports in found.items():
         total += len(reports)
         silent += [(name, report) for report in reports if not report.reporting]
     silent.sort(key=lambda item: silence(item[1]))
     unheard = sum(report.last_sample_at is None for _, report in silent)
-    return VmSummary(total, len(silent) - unheard, unheard, tuple(silent[:SILENT_VMS]))
+    elsewhere = len(set(fleets).intersection(part.managed()) - found.keys())
+    return VmSummary(total, len(silent) - unheard, unheard, tuple(silent[:SILENT_VMS]), elsewhere)
 
 
 def vms_of(part: AutoscalingPart, fleet: str) -> tuple[VmReport, ...]:
-    """Return a fleet's VMs, the silent ones first; none when the fleet is no longer managed."""
-    return tuple(sorted(part.vms_of([fleet]).get(fleet, ()), key=silence))
+    """Return a fleet's VMs, the silent ones first; none when the fleet is no longer managed.
+
+    StateConflict when another agent leads it.
+    """
+    return tuple(sorted(part.vms(fleet) if fleet in part.managed() else (), key=silence))
 
 
 def silence(report: VmReport) -> tuple[bool, bool, float, str, str]:

@@ -66,7 +66,8 @@ class ActuatorHost:
     """What an actuator is made from.
 
     fleets: those managed now; for others a new actuator is made. protected: ids of VMs whose scale-in protection is the
-    agent's, known_busy: further VMs that were busy, as the ledger has them. The rest is as for a CollectorHost.
+    agent's, known_busy: further VMs that were busy, as the ledger has them. before, taken: the actuator that this one
+    replaces because these fleets were taken from another leader; None at a start. The rest is as for a CollectorHost.
     """
 
     fleets: tuple[Fleet, ...]
@@ -76,6 +77,8 @@ class ActuatorHost:
     clock: Clock
     protected: frozenset[str]
     known_busy: frozenset[str] = frozenset()
+    before: Actuator | None = None
+    taken: tuple[Fleet, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

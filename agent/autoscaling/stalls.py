@@ -5,7 +5,7 @@ Jobs wait while VMs are idle. A queue is reported the same while nothing works o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -59,6 +59,10 @@ class Stalls:
         """Take the events of this minute as recorded: until then they are due again."""
         for lasting in self._lasting.values():
             lasting.told_at, lasting.due_at = lasting.due_at or lasting.told_at, None
+
+    def leave(self, fleets: Set[str]) -> None:
+        """Forget fleets that other agents lead."""
+        self._lasting = {key: one for key, one in self._lasting.items() if key[0] not in fleets}
 
     def clock_stepped(self, step_s: float) -> None:
         """Shift the times by a step of the wall clock."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -15,10 +15,15 @@ from domain.subject import Subject
 
 @dataclass(frozen=True, slots=True)
 class Leads:
-    """The epochs under which a process leads, by subject. every: the epoch of all subjects, on a SQLite ledger."""
+    """The epochs under which a process leads, by subject. every: the epoch of all subjects, on a SQLite ledger.
+
+    others: the subjects of other live agents by the last roster, which this process does not measure. They stay when
+    the ledger cannot be reached.
+    """
 
     epochs: Mapping[Subject, int] = field(default_factory=dict)
     every: int | None = None
+    others: Set[Subject] = field(default=frozenset(), compare=False)
 
     def of(self, subject: Subject) -> int | None:
         """Return the epoch of a subject, None where this process does not lead it."""

@@ -181,7 +181,8 @@ class LeaseLeader:
     def leads(self) -> Leads:
         """Return the subjects that this process leads right now, with their epochs."""
         leads, now = self._leads, since_boot()
-        return leads if self._back_until <= now < self._until and not self._closed.is_set() else Leads()
+        is_led = self._back_until <= now < self._until and not self._closed.is_set()
+        return leads if is_led else Leads(others=leads.others)
 
     def leaders(self) -> Mapping[Subject, str]:
         """Return the name of the agent that leads each subject; nothing where no answer of the last lease has it."""
@@ -329,7 +330,8 @@ class LeaseLeader:
             self._lose("the database answered too late")
         epochs = {subject: one.epoch for subject, one in roster.leases.items() if one.process == me.process}
         gained, lost = epochs.keys() - before, before - epochs.keys()
-        self._leads, self._until = Leads(epochs), asked_at + (1.0 - UNUSED_SHARE) * self._lease_s
+        self._leads = Leads(epochs, others=roster.leases.keys() - epochs.keys())
+        self._until = asked_at + (1.0 - UNUSED_SHARE) * self._lease_s
         self._roster, self._roster_until = roster, asked_at + self._lease_s
         if me.relay and self._elsewhere != (peers := _peers(me, roster, self._elsewhere)):
             self._elsewhere = peers
@@ -341,12 +343,13 @@ class LeaseLeader:
 
     def _forget(self, subjects: Collection[Subject]) -> None:
         if subjects:
-            self._leads = Leads({one: epoch for one, epoch in self._leads.epochs.items() if one not in subjects})
+            epochs = {one: epoch for one, epoch in self._leads.epochs.items() if one not in subjects}
+            self._leads = replace(self._leads, epochs=epochs)
 
     def _lose(self, why: str) -> None:
         if self._leads.epochs:
             log.warning("lead_lost", subjects=_named(self._leads.epochs), detail=why)
-        self._leads, self._until = Leads(), 0.0
+        self._leads, self._until = Leads(others=self._leads.others), 0.0
 
 
 def _peers(me: AgentRecord, roster: Roster, before: Mapping[Subject, Peer]) -> dict[Subject, Peer]:

@@ -257,6 +257,9 @@ With `TRIMTAB_SELF_METRICS__HOST` set they also go to Graphite after each turn o
 
 A value that could not be measured is absent, never zero. No label holds the id of a VM, a decision or an intent: these
 are in the log and in the ledger.
+
+Of several agents on one ledger, the leader of a fleet has the series of that fleet; a fleet without a leader has them
+at each agent.
 """
 
 

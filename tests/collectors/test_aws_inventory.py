@@ -97,7 +97,7 @@ def test_a_vm_that_served_while_another_agent_led_returns_into_a_warm_pool_as_on
     member = members.pop(vm)
     inventory.observe(["web-s"], shift.now)
     members[vm] = member
-    shift.clock.advance(FORGOTTEN_AFTER_S)
+    inventory.forget(["web-s"])
     member.state = "Warmed:Pending:Wait"
     group = inventory.observe(["web-s"], shift.now).groups["web-s"]
     assert {one.vm: one.lifecycle for one in group.instances}[vm] is Lifecycle.DRAINING

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
+from actuators.autoscaling_group import AutoScalingActuator
+from agent.autoscaling.minutes import read_minutes
 from agent.autoscaling.state import FleetStore
 from agent.kernel.leads import Leads
 from domain.decisions import Reason
@@ -14,7 +15,7 @@ from domain.errors import Fenced
 from domain.fleet import Group
 from domain.subject import Subject, fleet_subject
 from tests.faults.evidence import SET, told
-from tests.faults.world import QUICK, SMALL, M, MakeWorld, World
+from tests.faults.world import GRACE_S, QUICK, SMALL, M, MakeWorld, World
 
 BATCH = Group("medium", "batch-m", M, 1, 10)
 WEB, OTHER = fleet_subject("web"), fleet_subject("batch")
@@ -36,9 +37,9 @@ def numbers(world: World) -> dict[str, int]:
     return {name: state.decisions for name, state in states.items()}
 
 
-def test_a_fleet_of_another_agent_is_measured_and_nothing_else(two: World) -> None:
+def test_a_fleet_without_a_leader_is_measured_and_nothing_else(two: World) -> None:
     before = numbers(two)
-    two.loop.leads = Leads({WEB: two.epoch})
+    two.loop.follow(Leads({WEB: two.epoch}))
     two.tick()
     assert numbers(two) == {"web": before["web"] + 1, "batch": before["batch"]}
     sized = {call["params"]["AutoScalingGroupName"] for call in two.control.mutations(operation=SET)}
@@ -47,25 +48,83 @@ def test_a_fleet_of_another_agent_is_measured_and_nothing_else(two: World) -> No
     assert seen.fleet == "batch"
 
 
-def test_hooks_of_groups_are_not_read_again_each_turn_where_another_agent_leads_some(
-    two: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    reads: list[str] = []
-    read = two.session.read
+def test_no_group_of_a_fleet_that_another_agent_leads_is_read(two: World) -> None:
+    before = len(two.calls)
+    two.loop.follow(Leads({WEB: two.epoch}, others={OTHER}))
+    two.tick()
+    assert two.loop.measure(two.agent_clock.now()).snapshots == ()
+    # Also when the ledger is away, and this agent leads nothing.
+    two.loop.follow(Leads(others={OTHER}))
+    two.pass_minute()
+    assert [one.fleet for one in two.loop.measure(two.agent_clock.now()).snapshots] == ["web"]
+    seen = [str(call["params"]) for call in two.calls[before:]]
+    assert any(SMALL.name in one for one in seen)
+    assert not any(BATCH.name in one for one in seen)
 
-    def counted(service: str, operation: str, /, **parameters: object) -> dict[str, Any]:
-        reads.append(operation)
-        return read(service, operation, **parameters)
 
-    monkeypatch.setattr(two.session, "read", counted)
-    two.loop.leads = Leads({WEB: two.epoch})
-    counts = []
+def test_what_is_known_of_groups_is_not_read_again_each_turn_where_a_fleet_has_no_leader(two: World) -> None:
+    two.loop.follow(Leads({WEB: two.epoch}))
+    before = len(two.calls)
     for _ in range(3):
         two.tick()
-        two.loop.measure(two.agent_clock.now())
-        counts.append(reads.count("DescribeLifecycleHooks"))
-    # The group of the other agent's fleet is read for the first time.
-    assert counts == [1] * 3
+        assert [one.fleet for one in two.loop.measure(two.agent_clock.now()).snapshots] == ["batch"]
+    assert not [call for call in two.calls[before:] if call["operation"] == "DescribeLifecycleHooks"]
+
+
+def taken_again(make_world: MakeWorld, *, restarted: bool) -> list[object]:
+    """The fleet `web` in the two minutes after another agent led it for an hour: its decisions and measurements."""
+    world = make_world(groups=(SMALL,), sizes=(3,), batch=(BATCH,), limits=QUICK, policy="hold")
+    first = world.in_service("small")[0]
+    world.busy[first] = 2.0
+    world.submit(3)
+    world.tick(3)
+    world.loop.follow(Leads({OTHER: world.epoch}, others={WEB}))
+    # Its lines go to the other agent. Two VMs are replaced, and a thousand jobs come.
+    world.queue_reports = False
+    world.silent |= {vm for _, vm, _ in world.vms("small")}
+    for vm in world.in_service("small")[:2]:
+        world.owner.terminate_instance_in_auto_scaling_group(InstanceId=vm, ShouldDecrementDesiredCapacity=False)
+    world.tick(30)
+    world.silent |= {vm for _, vm, _ in world.vms("small")}
+    world.submit(1000)
+    world.tick(30)
+    store = FleetStore(world.ledger)
+    state = store.loop_state("web")
+    end = (world.agent_clock.now() - GRACE_S) // 60.0 * 60.0
+    # The other agent has decided until now, and has counted the jobs.
+    state = replace(state, last_bin_end=end, submitted_seen=float(world.submitted), submitted_in_episode=1003.0)
+    store.record((), states={"web": state}, epochs=[world.epoch])
+    if restarted:
+        world.restart()
+    else:
+        before = world.loop.actuator
+        assert isinstance(before, AutoScalingActuator)
+        before.inventory.forget([SMALL.name])
+        actuator = AutoScalingActuator(
+            world.session,
+            before.inventory,
+            world.fleets,
+            owned_protection=state.protected,
+            known_busy=state.busy,
+        )
+        both = Leads({WEB: world.epoch, OTHER: world.epoch})
+        world.loop.take_over(both, actuator, None)
+        world.loop.follow(both)
+    world.queue_reports = True
+    world.silent.clear()
+    world.waiting = 2
+    for _ in range(2):
+        world.tick()
+    decided = list(FleetStore(world.ledger).inputs("web"))[-2:]
+    assert decided[0][0].snapshot is not None
+    minutes = [replace(one, epoch=0) for one in read_minutes(world.ledger.database, "web")][-2:]
+    world.running.stop()
+    return [*((replace(inputs, epoch=0), made) for inputs, made in decided), *minutes]
+
+
+def test_a_fleet_that_was_led_before_is_taken_as_after_a_restart(make_world: MakeWorld) -> None:
+    again, anew = (taken_again(make_world, restarted=restarted) for restarted in (False, True))
+    assert again == anew
 
 
 def test_the_open_intents_of_another_agents_fleet_stay_as_they_are(two: World) -> None:

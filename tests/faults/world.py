@@ -365,22 +365,17 @@ class World:
         interruptions = InterruptionQueue(session, self.notices, self.agent_clock) if self.plan.interruptions else None
         store = FleetStore(self.ledger)
         states = [store.loop_state(fleet.name) for fleet in self.fleets]
-
-        def actuator() -> AutoScalingActuator:
-            return AutoScalingActuator(
+        self.loop = Loop(
+            fleets=managed,
+            store=store,
+            actuator=AutoScalingActuator(
                 session,
                 Inventory(session, unprotects_new=self.plan.unprotect_new),
                 self.fleets,
                 protect_busy=self.plan.protect_busy,
                 owned_protection={vm for state in states for vm in state.protected},
                 known_busy={vm for state in states for vm in state.busy},
-            )
-
-        self.loop = Loop(
-            fleets=managed,
-            store=store,
-            actuator=actuator(),
-            others=actuator(),
+            ),
             aggregator=Aggregator(self.store),
             proposer=Proposer(evaluate_within(self.plan.deadline_s), self.plan.known),
             clock=self.agent_clock,

@@ -412,6 +412,17 @@ class Aggregator:
                 vms = self._shown[fleet.name, group.key] = tuple(instance.vm for instance in seen.instances)
                 self._store.show(fleet.name, group.key, vms, max(group.maximum, seen.maximum), end)
 
+    def leave(self, fleets: Set[str]) -> None:
+        """Forget fleets that other agents lead: when one of them is measured again, memory of it would be old."""
+        self._store.leave(fleets)
+        for place in [place for place in self._rosters if place[0] in fleets]:
+            self._rosters.pop(place).leave()
+        self._shown = {place: vms for place, vms in self._shown.items() if place[0] not in fleets}
+        self._reported = {place: one for place, one in self._reported.items() if place[0] not in fleets}
+        self._busy = {name: one for name, one in self._busy.items() if name not in fleets}
+        self._done = {name: one for name, one in self._done.items() if name not in fleets}
+        self._measured = {name: one for name, one in self._measured.items() if name not in fleets}
+
     def _due_to_report(self, fleet: Fleet, state: LoopState, settings: AggregationSettings, end: float) -> bool:
         """Return whether the fleet's VMs are due to report: the policy needs it, or one of them did within a day."""
         if not VM_INPUTS.isdisjoint(settings.needed):

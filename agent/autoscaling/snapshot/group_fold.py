@@ -605,6 +605,11 @@ class GroupRoster:
         """Return to a state of `memory`."""
         self.__dict__.update(before)
 
+    def leave(self) -> None:
+        """Give all seats back."""
+        for seat in self._seats.values():
+            self._all.leave(seat)
+
     def seat(self, vms: Sequence[str], now: float) -> list[int]:
         """Return the seats of these VMs; new ones are first seen now, those not named lose theirs."""
         before, self._seated_at = self._seated_at, now

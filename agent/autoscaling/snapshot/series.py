@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import compress, count
 from operator import ne
@@ -81,6 +81,7 @@ class SeriesStore:
         self._too_high: dict[tuple[str, str], dict[str, float]] = {}
         self._refused: dict[ClaimKey, RefusedClaim] = {}
         self._conflicts: dict[ClaimKey, Conflict] = {}
+        self._elsewhere: Set[str] = frozenset()
         self._names: VmNames[str] = VmNames(self._drop_vm, capacity // len(VM_COLUMNS), unknown_per_peer)
         self._lock = Lock()
         self._rows_by_path: dict[bytes, int] = {}
@@ -142,6 +143,22 @@ class SeriesStore:
         """
         with self._lock:
             self._names.show((fleet, group), vms, most, at)
+
+    def leave(self, fleets: Set[str]) -> None:
+        """Take the fleets that other agents lead now, all of them: no group of theirs is shown here.
+
+        Readings of a fleet are dropped when it is first among them: the next ones may come after a gap, over which a
+        counter has grown. Later ones are stored, for an agent that receives all lines and takes the fleet over.
+        """
+        with self._lock:
+            gone, self._elsewhere = fleets - self._elsewhere, frozenset(fleets)
+            self._names.leave({place for place in self._watched or () if place[0] in fleets})
+            tables = [rows for (fleet, _), vms in self._vms.items() if fleet in gone for rows in vms.values()]
+            tables += [rows for fleet, rows in self._queues.items() if fleet in gone]
+            tables += [rows for fleet, of in self._signals.items() if fleet in gone for rows in of.values()]
+            for row in [row for rows in tables for row in rows if row != ABSENT_ROW]:
+                self._drop(row)
+                self._left.append(row)
 
     def unknown_vms(self) -> Mapping[Place, UnknownVms]:
         """Return by fleet and group key the reports under names that the cloud does not show."""

@@ -254,7 +254,7 @@ class Agent:
                     newest = self.store.newest_of([one.name for one in self.settings])
                     decided_at = {name: made.at for name, (_, made) in newest.items()}
                     self.loop.take_over(leads, self._actuator(), None, decided_at)
-                self.loop.leads = leads
+                self.loop.follow(leads)
                 report = self.loop.turn(self.clock.now())
             self.history.turned(self, report)
             whole = with_fleets(TurnReport(report.at), report)

@@ -48,7 +48,7 @@ def grown(scenario: Scenario, week: Week, times: int, subscribers: int, machines
         warm_only=np.arange(len(week.ids))[rows] < week.warm,
     )
     mu, sd = scenario.mu[mixed], scenario.sd[mixed]
-    return replace(scenario, subscribers=subscribers, machines=machines, mu=mu, sd=sd, _kept={"s0": large}), large
+    return replace(scenario, subscribers=subscribers, machines=machines, mu=mu, sd=sd, _weeks={"s0": large}), large
 
 
 def seconds_each(play: object, count: int) -> float:
@@ -82,7 +82,7 @@ def main() -> int:
     shielded.c_hot_r(rates)
     compile_s = time.process_time() - began
     large, large_week = grown(scenario, week, given.times, 200, 5_000)
-    needed = replace(scenario, machines=placement.opened, _kept={"s0": week})
+    needed = replace(scenario, machines=placement.opened, _weeks={"s0": week})
     schedule = np.full((scenario.hours, scenario.subscribers), RATE)
 
     def stepped() -> None:

@@ -34,7 +34,7 @@ hours of the week, without any sampling, divided by the share of one decision in
 the VMs that then land on another machine. `search_noise` is the standard error of the mean change, divided by that
 mean, where one subscriber is lowered in all hours of ten weeks: the median over subscribers.
 
-With --directory, finished rows are kept in ablation.jsonl, and the same command continues from them.
+With --directory, finished rows are stored in ablation.jsonl, and the same command continues from them.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ def _play(
             asked[0] = weeks.asked[0, t, n]
             if request:
                 asked[0, 0], asked[0, 1], asked[0, 2] = weeks.cores[0, at], weeks.memory[0, at], weeks.network[0, at]
-            observe_cluster(state.held[n : n + 1], asked, t % 24, capacity, seen, local)
+            observe_cluster(state.present[n : n + 1], asked, t % 24, capacity, seen, local)
             need = wanted[t, n]
             for j in range(weights.size):
                 need += weights[j] * local[0, j]
@@ -419,8 +419,8 @@ def credit_of(config: rule_training.Config, decisions: int, episodes: int) -> di
 # Program.
 
 
-def rows_of(given: argparse.Namespace, kept: ResultsFile) -> dict[str, list[dict[str, Any]]]:
-    """Return the figures of each form by seed: kept, or made now."""
+def rows_of(given: argparse.Namespace, results: ResultsFile) -> dict[str, list[dict[str, Any]]]:
+    """Return the figures of each form by seed: stored, or computed now."""
     found: dict[str, list[dict[str, Any]]] = {}
     for seed in map(int, given.seeds.split(",")):
         config = rule_training.Config(given.scenario, start=given.start, alpha=ALPHA, seed=seed)
@@ -431,7 +431,7 @@ def rows_of(given: argparse.Namespace, kept: ResultsFile) -> dict[str, list[dict
             progress(f"{given.scenario}, {given.start}, seed {seed}: {form.name}")
             facts = {"form": asdict(form), "config": config.plain(), "cpu_s": given.cpu_s, "unseen": given.unseen}
             facts["program"] = code_version(SOURCES)
-            made = kept.of(facts, partial(judged, form, config, given.cpu_s, given.unseen))
+            made = results.of(facts, partial(judged, form, config, given.cpu_s, given.unseen))
             found.setdefault(form.name, []).append(made)
     return found
 
@@ -477,11 +477,11 @@ def main() -> int:
     parser.add_argument("--episodes", type=int, default=300, help="episodes whose noise is measured (default 300)")
     parser.add_argument("--forms", default="", help="only these, separated by commas (default all)")
     given = parser.parse_args()
-    kept = ResultsFile(None if given.directory is None else given.directory / "ablation.jsonl", resume=True)
+    results = ResultsFile(None if given.directory is None else given.directory / "ablation.jsonl", resume=True)
     config = rule_training.Config(given.scenario, start=given.start, alpha=ALPHA)
     progress(f"{given.scenario}, {given.start}: credit of an action")
     figures: dict[str, float | None] = dict(credit_of(config, given.decisions, given.episodes))
-    found = rows_of(given, kept)
+    found = rows_of(given, results)
     for name, seeds in found.items():
         for part in ("trained", "safe"):
             rows, key = [seed[part] for seed in seeds], f"{name.replace('-', '_')}_{part}"

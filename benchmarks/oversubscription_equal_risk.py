@@ -28,6 +28,11 @@ machines than its shield on azure-like weeks through usual drifts.
 at equal hot machine-hours; and how far below the mean of machines' own daily peaks the peak of perfectly mixed machines
 lies, which bounds what a choice of complementary VMs can add. Memory as requested: the fullest machine of any policy.
 
+4. Measured days (`--days`): rates are found for them on one training week, and rates and filter know the moments of all
+days of the file. The grid has N 0 and the percentile 10 in addition, and the offsets of the rule are wider. Both were
+added after a first run, in which the grid had one setting on its frontier on PlanetLab's days, and the rule no setting
+at the risk that is compared.
+
 With --directory each setting of a policy is written to equal_risk.jsonl when it is finished, and the same command
 continues from there.
 """
@@ -52,7 +57,7 @@ from domain.rules.oversubscription.usage import Moments, moments_of
 from domain.units import HOURS_PER_DAY
 from simulator.oversubscription.layout import guard_of
 from simulator.oversubscription.scenario import Scenario, Week, scenario_of
-from simulator.oversubscription.usage import usage_of
+from simulator.oversubscription.usage import UsageModel, usage_of
 from simulator.oversubscription.weekly import Assessor, Placement, sample
 from trainer.kit.files import code_version
 from trainer.kit.intervals import Estimate, bootstrap
@@ -88,6 +93,8 @@ PERCENTILES = (30.0, 50.0, 70.0, 90.0, 99.0)
 WINDOWS = ((10, 3), (24, 2))
 FACTORS = (0.8, 0.9, 0.95, 1.0, 1.1, 1.25)
 OFFSETS = (-0.12, -0.06, -0.03, 0.0, 0.08)
+DAY_DEVIATIONS, DAY_PERCENTILES = (0.0, *DEVIATIONS), (10.0, *PERCENTILES)
+DAY_OFFSETS = (-0.6, -0.4, -0.2, -0.12, 0.0, 0.2, 0.4)
 BUDGETS = (0.001, 0.003, 0.01, 0.03, 0.1)
 LEVEL_BUDGETS = (0.003, 0.02, 0.06, 0.2)
 GUARDS = {
@@ -162,7 +169,12 @@ def fullest_memory(placed: Placement) -> float:
 
 
 def play(
-    name: str, policy: OversubscriptionPolicy, scenario: Scenario, weeks: Sequence[Week], usage: str, episodes: int
+    name: str,
+    policy: OversubscriptionPolicy,
+    scenario: Scenario,
+    weeks: Sequence[Week],
+    usage: str | UsageModel,
+    episodes: int,
 ) -> Played:
     """Play the same episodes of each week."""
     rows: list[tuple[float, ...]] = []
@@ -205,13 +217,14 @@ def ratio_at(policy: Sequence[Played], reference: Sequence[Played], measure: str
     return bootstrap(np.concatenate(columns, axis=1), statistic, resamples=RESAMPLES)
 
 
-def grid() -> dict[str, list[PeakPredictor]]:
-    """Return the settings that are tried, by predictor."""
+def grid(*, days: bool) -> dict[str, list[PeakPredictor]]:
+    """Return the settings that are tried, by predictor; days: of measured ones."""
     nothing: tuple[None, ...] = (None,)
-    kinds = {"n_sigma": (DEVIATIONS, nothing), "rc_like": (nothing, PERCENTILES), "max": (DEVIATIONS, PERCENTILES)}
+    deviations, percentiles = (DAY_DEVIATIONS, DAY_PERCENTILES) if days else (DEVIATIONS, PERCENTILES)
+    kinds = {"n_sigma": (deviations, nothing), "rc_like": (nothing, percentiles), "max": (deviations, percentiles)}
     return {
-        kind: [PeakPredictor(n, q, *window) for n in many for q in percentiles for window in WINDOWS]
-        for kind, (many, percentiles) in kinds.items()
+        kind: [PeakPredictor(n, q, *window) for n in many for q in shares for window in WINDOWS]
+        for kind, (many, shares) in kinds.items()
     }
 
 
@@ -233,8 +246,8 @@ def selected(tried: Sequence[Played]) -> tuple[str, list[str]]:
             frontier.append(tried[i].name)
             fewest = machines[i]
     # Evenly spread, both ends among them.
-    kept = np.unique(np.linspace(0, len(frontier) - 1, min(len(frontier), MOST_ON_FRONTIER)).round().astype(int))
-    return tried[chosen].name, [frontier[i] for i in kept]
+    spread = np.unique(np.linspace(0, len(frontier) - 1, min(len(frontier), MOST_ON_FRONTIER)).round().astype(int))
+    return tried[chosen].name, [frontier[i] for i in spread]
 
 
 def finished_in(directory: Path | None, name: str) -> ResultsFile:
@@ -249,8 +262,11 @@ class World:
         """Begin without sweeps. finished: results of an earlier run, which are not played again."""
         self.scenario, self.usage, self.episodes, self.small = scenario_of(name), usage, episodes, small
         self._finished = finished
+        self.days = usage.startswith("bootstrap")
         arrivals = arrivals_of(self.scenario)
         self.weeks = [unseen_week(arrivals, seed) for seed in range(weeks)]
+        # A file is read once, not for each policy and week.
+        self.model = usage_of(usage, self.scenario, self.weeks[0]) if self.days else usage
         self.training = [unseen_week(arrivals, seed, TRAINING) for seed in range(1 if small else TRAINED_ON)]
         self.sweeps: dict[str, list[Played]] = {}
         self.chosen: dict[str, str] = {}
@@ -267,7 +283,7 @@ class World:
     def _play(self, name: str, policy: OversubscriptionPolicy, weeks: Sequence[Week], episodes: int) -> Played:
         """Play a policy on the weeks; its name and the world's facts name the result."""
         return self._result(
-            name, weeks, episodes, lambda: play(name, policy, self.scenario, weeks, self.usage, episodes)
+            name, weeks, episodes, lambda: play(name, policy, self.scenario, weeks, self.model, episodes)
         )
 
     def _result(self, name: str, weeks: Sequence[Week], episodes: int, make: Callable[[], Played]) -> Played:
@@ -278,7 +294,7 @@ class World:
 
     def predictors(self) -> None:
         """Choose the predictors' settings by rule 1 and judge them."""
-        for kind, settings in grid().items():
+        for kind, settings in grid(days=self.days).items():
             progress(f"{self.scenario.name}, {self.usage}: choosing {kind}")
             tried = [
                 self._play(text, policy_of(text), self.training, TRAINED_EPISODES)
@@ -293,7 +309,7 @@ class World:
         shipped = shipped_rates(self.scenario, "cold")
         assert shipped is not None
         rates = [(f"rates x {factor:g}", _rates(factor * np.array(shipped.rates))) for factor in FACTORS]
-        if self.usage.startswith("bootstrap"):
+        if self.days:
             rates = [(f"rates of risk {risk:g}", self._fitted(risk)) for risk in DAY_RISKS]
         self.sweep("rates", rates, weight=CHEAP)
 
@@ -301,8 +317,9 @@ class World:
         """Play the rule for each request with an offset to its needs."""
         rule = shipped_rule(self.scenario.name, "cold", "cores")
         base = rule.file.rule.base
-        moved = [replace(rule.file, rule=replace(rule.file.rule, base=base + offset)) for offset in OFFSETS]
-        rules = [(f"rule {offset:+g}", RuleRates("rule", file)) for offset, file in zip(OFFSETS, moved, strict=True)]
+        offsets = DAY_OFFSETS if self.days else OFFSETS
+        moved = [replace(rule.file, rule=replace(rule.file.rule, base=base + offset)) for offset in offsets]
+        rules = [(f"rule {offset:+g}", RuleRates("rule", file)) for offset, file in zip(offsets, moved, strict=True)]
         self.sweep("rule", rules, weight=CHEAP)
 
     def _fitted(self, risk: float) -> OversubscriptionPolicy:

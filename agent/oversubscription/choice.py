@@ -85,19 +85,19 @@ class Conditions:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A subscriber's rate from now on, with its source and reasons. held: why no rule may set those of its requests."""
+    """A subscriber's rate from now on, its source and reasons. excluded: why no rule sets those of its requests."""
 
     subscriber: str
     rate: float
     source: Source
     reasons: tuple[Reason, ...]
     lowered_at: float | None
-    held: Reason | None
+    excluded: Reason | None
 
 
 @dataclass(frozen=True, slots=True)
 class ChoiceInputs:
-    """Everything that an hour's rates rest on, as it is kept for replay."""
+    """Everything that an hour's rates rest on, as replay needs it."""
 
     conditions: Conditions
     situations: tuple[Situation, ...]
@@ -137,7 +137,7 @@ def _one(s: Situation, c: Conditions) -> Choice:
         if floor > rate + 1e-9:
             rate = floor
             reasons.append(reason)
-    source, held, lowered_at = Source.MANUAL if manual else Source.POLICY, _held(s, c), s.lowered_at
+    source, excluded, lowered_at = Source.MANUAL if manual else Source.POLICY, _exclusion(s, c), s.lowered_at
     if rate < s.previous - 1e-9:
         lower = _level_below(s.previous, c.actions)
         if lowered_at is not None and 0.0 <= c.at - lowered_at < c.cooldown_s - 1e-6:
@@ -146,11 +146,11 @@ def _one(s: Situation, c: Conditions) -> Choice:
             limits = [Reason.STEP_LIMIT] if rate < lower - 1e-9 else []
             rate, lowered_at = max(rate, lower), c.at
         reasons += limits
-        held = held or next(iter(limits), None)
-    return Choice(s.subscriber, rate, source, tuple(reasons), lowered_at, held)
+        excluded = excluded or next(iter(limits), None)
+    return Choice(s.subscriber, rate, source, tuple(reasons), lowered_at, excluded)
 
 
-def _held(s: Situation, c: Conditions) -> Reason | None:
+def _exclusion(s: Situation, c: Conditions) -> Reason | None:
     """Return why no rule may set the rates of requests, which the hour's rate then answers, behind its guard.
 
     By the conditions and not by the reasons of the rate: one of 1.0 is raised by none of them. After a drift the same
@@ -400,12 +400,12 @@ def shadowed(inputs: ChoiceInputs, wanted: PolicyRates, before: ShadowRates | No
 
     before: what it would have decided the hour before, None where it was not asked.
     """
-    held = before if before is not None and before.model == wanted.model and not before.failed else None
+    earlier = before if before is not None and before.model == wanted.model and not before.failed else None
     situations = tuple(
         replace(
             one,
             wanted=wanted.rates.get(one.subscriber),
-            previous=one.previous if held is None else held.rate(one.subscriber),
+            previous=one.previous if earlier is None else earlier.rate(one.subscriber),
             lowered_at=None,
         )
         for one in inputs.situations
@@ -416,7 +416,7 @@ def shadowed(inputs: ChoiceInputs, wanted: PolicyRates, before: ShadowRates | No
         tuple((one.subscriber, one.rate) for one in choices),
         wanted.budget,
         rule=wanted.rule,
-        held=tuple(one.subscriber for one in choices if one.held is not None) if wanted.rule is not None else (),
+        held=tuple(one.subscriber for one in choices if one.excluded is not None) if wanted.rule is not None else (),
     )
 
 
@@ -455,8 +455,8 @@ def _digest_of_rule(wanted: PolicyRates | None) -> str:
 
 def _drifting(memory: PoolMemory, loads: Loads, profiles: Profiles) -> bool:
     cores = loads.by_owner.sum(axis=0)
-    held = sum(cores[profiles.index(name)] for name, one in memory.subscribers.items() if one.drifting)
-    return bool(held > 0.0 and held >= DRIFT_SHARE * cores.sum())
+    drifting = sum(cores[profiles.index(name)] for name, one in memory.subscribers.items() if one.drifting)
+    return bool(drifting > 0.0 and drifting >= DRIFT_SHARE * cores.sum())
 
 
 def _closed(folded: HourFold, rules: PoolRules) -> tuple[str, ...]:
@@ -515,7 +515,7 @@ def _rows(
                 vm_days=known.vm_hours / HOURS_PER_DAY,
                 lowered_at=choice.lowered_at,
                 drifting=known.drifting,
-                held=choice.held if ruled else None,
+                held=choice.excluded if ruled else None,
             )
         )
     return tuple(rows)

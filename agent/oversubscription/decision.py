@@ -346,9 +346,9 @@ class OversubscriptionPart(Part):
 
             content = read_model_file(path).content
             if is_rule(content):
-                held = rule_in(content, path)
-                named = dict(zip(held.subscribers, held.rates, strict=True))
-                data = {"levels": held.actions, "subscribers": len(named), "alpha": held.alpha, "rates": named}
+                file = rule_in(content, path)
+                named = dict(zip(file.subscribers, file.rates, strict=True))
+                data = {"levels": file.actions, "subscribers": len(named), "alpha": file.alpha, "rates": named}
                 return ModelSummary(data, does=f"rule for each request of {', '.join(named)}", limits=cls.name)
             rates = dict(rates_in(content, path).rates)
             return ModelSummary({"rates": rates}, does=f"rates of {', '.join(rates)}", limits=cls.name)

@@ -80,7 +80,7 @@ def fold(
     rules: PoolRules,
     profiles: Profiles,
 ) -> HourFold:
-    """Return the hour folded into the memory. Held values count as use, and teach nothing."""
+    """Return the hour folded into the memory. Values that fill gaps count as use, and teach nothing."""
     skipped = max(0, hour - memory.hour - 1) if memory.hour >= 0 else 0
     names = sorted({*rules.subscribers, *memory.subscribers, *alive.subscribers})
     seen = _seen(memory, alive, readings, names, hour, rules, profiles)
@@ -203,7 +203,7 @@ def _uses(seen: _HourVms, groups: int) -> list[HourUse]:
 
 
 def _ended_days(seen: _HourVms, groups: int, day: int) -> list[dict[str, float]]:
-    """Return what the VM-days that are over add to each subscriber's sums; days of one hour say nothing."""
+    """Return what the VM-days that are over add to each subscriber's sums; days of one hour add nothing."""
     before = seen.before
     over = ~np.isnan(seen.usage) & before.known & (before.day != day) & (before.day_count >= 2)
     group, count = seen.group[over], before.day_count[over].astype(np.float64)
@@ -237,15 +237,15 @@ def _machines(alive: Alive, seen: _HourVms, rules: PoolRules) -> tuple[dict[str,
     hot = []
     for place in sorted(places, key=alive.machines.__getitem__):
         there = np.flatnonzero(alive.machine == place).tolist()
-        held = [(rows[k], float(seen.counted[k])) for k in there]
-        hot.append(_hot(alive.machines[place], held, float(cores[place])))
+        placed = [(rows[k], float(seen.counted[k])) for k in there]
+        hot.append(_hot(alive.machines[place], placed, float(cores[place])))
     return dict(zip(alive.machines, cores.tolist(), strict=True)), tuple(hot)
 
 
-def _hot(machine: str, held: Sequence[tuple[Vm, float]], cores: float) -> HotMachine:
+def _hot(machine: str, placed: Sequence[tuple[Vm, float]], cores: float) -> HotMachine:
     by_subscriber: dict[str, float] = {}
-    for vm, usage in held:
+    for vm, usage in placed:
         by_subscriber[vm.subscriber] = by_subscriber.get(vm.subscriber, 0.0) + vm.cores * usage
     largest = sorted(by_subscriber, key=lambda name: (-by_subscriber[name], name))[:2]
-    relief = sorted(held, key=lambda one: (-one[0].cores * one[1] / max(one[0].memory_gb, 1e-3), one[0].vm))
+    relief = sorted(placed, key=lambda one: (-one[0].cores * one[1] / max(one[0].memory_gb, 1e-3), one[0].vm))
     return HotMachine(machine, cores, tuple(largest), tuple(vm.vm for vm, _ in relief[:MIGRATIONS]))

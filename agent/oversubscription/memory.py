@@ -73,9 +73,9 @@ def columns_of(table: VmTable, names: tuple[str, ...]) -> VmColumns:
 
     def column(values: Sequence[float], kind: type) -> NDArray[Any]:
         # One place more, so that there is something to take where a VM is not known.
-        held: NDArray[Any] = np.zeros(len(values) + 1, kind)
-        held[:-1] = np.fromiter(values, kind, len(values))
-        return held[at]
+        padded: NDArray[Any] = np.zeros(len(values) + 1, kind)
+        padded[:-1] = np.fromiter(values, kind, len(values))
+        return padded[at]
 
     return VmColumns(
         known,
@@ -99,8 +99,8 @@ def table_of(names: tuple[str, ...], columns: VmColumns) -> VmTable:
     """Return the table of the VMs that are known."""
     known = columns.known
     # The same names where all are known: then the next hour sees at once that they are.
-    kept = names if known.all() else tuple(compress(names, known.tolist()))
-    return VmTable(kept, *(tuple(column[known].tolist()) for column in columns[1:]))
+    remaining = names if known.all() else tuple(compress(names, known.tolist()))
+    return VmTable(remaining, *(tuple(column[known].tolist()) for column in columns[1:]))
 
 
 def after_hour(before: VmColumns, usage: Floats, residual: Floats, hour: int, day: int) -> VmColumns:
@@ -108,7 +108,7 @@ def after_hour(before: VmColumns, usage: Floats, residual: Floats, hour: int, da
     measured = ~np.isnan(usage)
     same = measured & before.known & (before.day == day)
     old = measured & (before.hours >= REMEMBERED_H)
-    kept = np.where(old, before.residual_sum * (REMEMBERED_H - 1) / REMEMBERED_H, before.residual_sum)
+    faded = np.where(old, before.residual_sum * (REMEMBERED_H - 1) / REMEMBERED_H, before.residual_sum)
 
     def put(new: NDArray[Any], there: NDArray[Any]) -> NDArray[Any]:
         return np.where(measured, new, there)
@@ -117,7 +117,7 @@ def after_hour(before: VmColumns, usage: Floats, residual: Floats, hour: int, da
         known=before.known | measured,
         last=put(usage, before.last),
         last_hour=put(np.full(usage.shape, hour), before.last_hour),
-        residual_sum=put(kept + residual, before.residual_sum),
+        residual_sum=put(faded + residual, before.residual_sum),
         hours=put(np.minimum(before.hours + 1, REMEMBERED_H), before.hours),
         day=put(np.full(usage.shape, day), before.day),
         day_count=put(np.where(same, before.day_count, 0) + 1, before.day_count),

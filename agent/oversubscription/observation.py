@@ -67,18 +67,18 @@ def observation_of(sight: Sight, order: Sequence[str], *, extended: bool) -> tup
     VMs of others are left out: the model was trained for these alone.
     """
     place = {name: n for n, name in enumerate(order)}
-    held, vms = np.zeros((len(order), 4)), np.zeros(len(order))
+    present, vms = np.zeros((len(order), 4)), np.zeros(len(order))
     for vm in sight.vms:
         n = place.get(vm.subscriber)
         if n is not None:
-            held[n] += (vm.rate * vm.cores, vm.cores, vm.memory_gb, vm.network_gbit)
+            present[n] += (vm.rate * vm.cores, vm.cores, vm.memory_gb, vm.network_gbit)
             vms[n] += 1.0
     asked = np.array([sight.asked.get(name, (0.0, 0.0, 0.0)) for name in order]).reshape(-1, 3)
     rules = sight.rules
     capacity = np.array([rules.machine_cores, rules.machine_memory_gb, rules.machine_network_gbit]) * rules.machines
     cluster: Vector = np.zeros(len(cluster_names(len(order), extended)), np.float32)
     local: Vector = np.zeros((len(order), len(local_names(extended))), np.float32)
-    observe_cluster(held, asked, sight.hour_of_day, capacity, cluster, local)
+    observe_cluster(present, asked, sight.hour_of_day, capacity, cluster, local)
     if extended:
         _extend(sight, order, vms, cluster, local)
     return cluster[None], local[None]

@@ -118,7 +118,7 @@ class Pool:
         self._led_at: float | None = None
         # Of the turn.
         self._epoch = 0
-        self._said: dict[str, tuple[Reason, str]] = {}
+        self._reported: dict[str, tuple[Reason, str]] = {}
         self._five = -1
         self._warm: dict[str, int] = {}
         # Recorded, and not yet returned: a turn that failed half-way returned nothing.
@@ -147,7 +147,7 @@ class Pool:
             request, number, now, self.rules, self.hour, self.memory, self.loads, self.profiles, failed
         )
         try:
-            self.store.write_request(number, decision, self._told(decision))
+            self.store.write_request(number, decision, self._events_of(decision))
         except Conflict:
             self._number = None
             raise
@@ -177,7 +177,7 @@ class Pool:
             return Reason.STALE_INPUT
         return None
 
-    def _told(self, decision: RateDecision) -> Sequence[Event]:
+    def _events_of(self, decision: RateDecision) -> Sequence[Event]:
         if Reason.NO_MACHINE not in decision.reasons:
             return ()
         detail = f"{self.rules.name}: {decision.detail} ({decision.decision_id})"
@@ -343,11 +343,11 @@ class Pool:
 
         The next turn writes the hours and events that this one could not.
         """
-        kept = dict(self._said), self._five, dict(self._warm)
+        before = dict(self._reported), self._five, dict(self._warm)
         try:
             self._turn(now, epoch, paused=paused)
         except BaseException:
-            self._said, self._five, self._warm = kept
+            self._reported, self._five, self._warm = before
             # Its rows stand on the one before, which may not have been written.
             self._recorder.begin_anew()
             raise
@@ -364,7 +364,7 @@ class Pool:
         self.book.hold(self.memory.hour + 1)
         events: list[Event] = []
         self.look()
-        self._tell(events, "inventory", Reason.METRICS_LOST, self.problem, now)
+        self._report(events, "inventory", Reason.METRICS_LOST, self.problem, now)
         self._watch(now, events)
         last = math.floor((now - GRACE_S) / HOUR_S) - 1
         due = self._due(last)
@@ -502,11 +502,11 @@ class Pool:
             wanted = policy.wanted(sight)
         except BadInput as error:
             # Everything is reserved until it can be read again.
-            self._tell(events, "policy", Reason.POLICY_FAILED, str(error), now)
+            self._report(events, "policy", Reason.POLICY_FAILED, str(error), now)
             return None
-        self._tell(events, "policy", Reason.POLICY_FAILED, "", now)
+        self._report(events, "policy", Reason.POLICY_FAILED, "", now)
         origin = f"{policy.model} sets the rates, {f'forced: {policy.forced}' if policy.forced else 'promoted'}"
-        self._tell(events, "model", Reason.MODEL_READY, origin if policy.model else "", now)
+        self._report(events, "model", Reason.MODEL_READY, origin if policy.model else "", now)
         return wanted
 
     def _fresh(self, now: float) -> bool:
@@ -565,7 +565,7 @@ class Pool:
             if usage is None:
                 usage = last.get(vm_key(vm), expected[place.get(vm.subscriber, len(place))])
             cores[vm.machine] = cores.get(vm.machine, 0.0) + usage * vm.cores
-        warm = {name: held for name, held in cores.items() if held >= self.rules.warning_cores - 1e-9}
+        warm = {name: used for name, used in cores.items() if used >= self.rules.warning_cores - 1e-9}
         self._warm = {name: (self._warm.get(name, 0) if in_a_row else 0) + 1 for name in warm}
         for name, times in self._warm.items():
             if times == WARM_TWICE:
@@ -573,11 +573,11 @@ class Pool:
                 detail = f"{name} uses {warm[name]:.1f} cores, twice in five minutes, {limit:g} are hot"
                 events.append(self._event(now, Reason.MACHINE_WARM, detail, name))
 
-    def _tell(self, events: list[Event], subject: str, reason: Reason, detail: str, now: float) -> None:
+    def _report(self, events: list[Event], subject: str, reason: Reason, detail: str, now: float) -> None:
         if not detail:
-            self._said.pop(subject, None)
-        elif self._said.get(subject) != (reason, detail):
-            self._said[subject] = (reason, detail)
+            self._reported.pop(subject, None)
+        elif self._reported.get(subject) != (reason, detail):
+            self._reported[subject] = (reason, detail)
             events.append(self._event(now, reason, detail))
 
     def _event(self, now: float, reason: Reason, detail: str, about: str = "") -> Event:

@@ -52,7 +52,7 @@ class Publisher:
         self._pool, self._parameter, self._parameters = pool, parameter, parameters
         self._records, self._mode, self._limits = publications(ledger), mode, limits
         self._controls, self._clock = partial(ledger.controls, OVERSUBSCRIPTION), clock or WallClock()
-        self._said: tuple[Reason, str] | None = None
+        self._reported: tuple[Reason, str] | None = None
 
     def turn(self, now: float, epoch: int, controls: Controls) -> tuple[Event, ...]:
         """Publish what the newest hour decided, unless it is; returns what happened. Raises LedgerError or Fenced."""
@@ -67,10 +67,10 @@ class Publisher:
         value = value_of(decision)
         if len(value) > LARGEST_VALUE:
             detail = f"the rates take {len(value)} characters, a parameter holds {LARGEST_VALUE}: use Graphite or HTTP"
-            return self._say(now, epoch, Reason.PERMANENT_FAILURE, detail)
-        stopped = self._held(now, controls)
+            return self._report(now, epoch, Reason.PERMANENT_FAILURE, detail)
+        stopped = self._stopped(now, controls)
         if stopped is not None:
-            return self._say(now, epoch, *stopped)
+            return self._report(now, epoch, *stopped)
         if record is not None and record.open and self._mode is Mode.ACT:
             read = self._read_back(record, now, epoch)
             if read is not None:
@@ -96,8 +96,8 @@ class Publisher:
         report = Report(record.intent, now)
         try:
             self._parameters.put(record.pool, record.parameter, record.value, permit)
-        except Held as held:
-            return self._ended(record, report.refused(held.refusal, 0), now, epoch)
+        except Held as stopped:
+            return self._ended(record, report.refused(stopped.refusal, 0), now, epoch)
         except CloudError as error:
             return self._ended(record, report.after(error, 0, ""), now, epoch)
         return self._ended(record, report.done("put"), now, epoch)
@@ -107,7 +107,7 @@ class Publisher:
         done = outcome.status is Status.DONE
         reason = Reason.RATES_PUBLISHED if done else outcome.reason
         detail = f"{record.decision_id} to {record.parameter}: {'done' if done else outcome.detail}"
-        # Failures say when and why anew each time; the reason is what makes them another one.
+        # The detail of a failure differs each time; a new reason makes a new event.
         recorded = f"{reason}" if not done else f"{reason} {record.decision_id}"
         events = () if record.told == recorded else (self._event(now, reason, detail),)
         after = replace(record, step=Step.SETTLED if outcome.status.final else Step.WRITING, told=recorded)
@@ -121,10 +121,10 @@ class Publisher:
         if not done and outcome.status.final:
             after = replace(after, decision_id="")
         self._records.write({name: after}, events, rails, epoch=epoch)
-        self._said = None
+        self._reported = None
         return events
 
-    def _held(self, now: float, controls: Controls) -> tuple[Reason, str] | None:
+    def _stopped(self, now: float, controls: Controls) -> tuple[Reason, str] | None:
         breakers = self._records.memory(self._pool.rules.name).breakers
         stopped = (
             held_by_pause(controls, (Direction.OUT,), now)
@@ -133,12 +133,12 @@ class Publisher:
         )
         return None if stopped is None else (stopped.reason, f"the rates are not published: {stopped.detail}")
 
-    def _say(self, now: float, epoch: int, reason: Reason, detail: str) -> tuple[Event, ...]:
-        if self._said == (reason, detail):
+    def _report(self, now: float, epoch: int, reason: Reason, detail: str) -> tuple[Event, ...]:
+        if self._reported == (reason, detail):
             return ()
         events = (self._event(now, reason, detail),)
         self._records.write({}, events, epoch=epoch)
-        self._said = (reason, detail)
+        self._reported = (reason, detail)
         return events
 
     def _event(self, now: float, reason: Reason, detail: str) -> Event:
@@ -147,9 +147,9 @@ class Publisher:
 
 
 def value_of(decision: HourDecision) -> str:
-    """Return what the parameter shall hold: the rates of an hour, and which decision they come from."""
+    """Return the value of the parameter: the rates of an hour, and the decision that they come from."""
     rates = {one.subscriber: one.rate for one in decision.subscribers}
-    held: dict[str, Any] = {"pool": decision.pool, "decision": decision.decision_id, "at": decision.at, "rates": rates}
+    data: dict[str, Any] = {"pool": decision.pool, "decision": decision.decision_id, "at": decision.at, "rates": rates}
     if decision.closed:
-        held["closed"] = list(decision.closed)
-    return json.dumps(held, separators=(",", ":"))
+        data["closed"] = list(decision.closed)
+    return json.dumps(data, separators=(",", ":"))

@@ -28,7 +28,7 @@ from agent.oversubscription.settings import (
     RATES,
     RULE,
     STATIC,
-    HeldRates,
+    FileRates,
     rates_in,
     read_rates,
     rule_path,
@@ -121,7 +121,7 @@ def verify_rates(
 ) -> RatePolicy:
     """Return the policy in a model file or a file of rates or of a rule; BadInput when the pool cannot use it.
 
-    content: of the file, where it was read already; an ONNX file is held to its name, its SHA-256, in any case.
+    content: of the file, where it was read already; an ONNX file is checked against its name, its SHA-256, in any case.
     """
     if path.suffix == ".onnx":
         return _by_model(path, text, rules, forced)
@@ -148,18 +148,18 @@ def _by_model(path: Path, text: str, rules: PoolRules, forced: str) -> RatePolic
     return RatePolicy(text, model.name[:DIGITS], rules.budget(None), model.rates, forced=forced)
 
 
-def _by_rates(held: HeldRates, text: str, rules: PoolRules, forced: str) -> RatePolicy:
-    budget = rules.budget(held.guard)
-    return RatePolicy(text, held.digest, budget, lambda sight: held.rates, held.multiplier, forced)
+def _by_rates(file: FileRates, text: str, rules: PoolRules, forced: str) -> RatePolicy:
+    budget = rules.budget(file.guard)
+    return RatePolicy(text, file.digest, budget, lambda sight: file.rates, file.multiplier, forced)
 
 
-def _by_rule(held: RuleFile, path: Path, text: str, rules: PoolRules, forced: str) -> RatePolicy:
-    held.check(rules, f"rule file {path}")
-    rates: dict[str, float | None] = dict(zip(held.subscribers, held.rates, strict=True))
-    base = dict(zip(held.subscribers, held.rule.base.tolist(), strict=True))
-    rule = HourRule(base, tuple(held.rule.day.tolist()), held.rule.weights._asdict())
-    budget = rules.budget(held.guard)
-    return RatePolicy(text, held.digest[:DIGITS], budget, lambda sight: rates, forced=forced, rule=rule)
+def _by_rule(file: RuleFile, path: Path, text: str, rules: PoolRules, forced: str) -> RatePolicy:
+    file.check(rules, f"rule file {path}")
+    rates: dict[str, float | None] = dict(zip(file.subscribers, file.rates, strict=True))
+    base = dict(zip(file.subscribers, file.rule.base.tolist(), strict=True))
+    rule = HourRule(base, tuple(file.rule.day.tolist()), file.rule.weights._asdict())
+    budget = rules.budget(file.guard)
+    return RatePolicy(text, file.digest[:DIGITS], budget, lambda sight: rates, forced=forced, rule=rule)
 
 
 def _moving_averages(sight: Sight) -> dict[str, float | None]:

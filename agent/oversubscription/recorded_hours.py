@@ -1,4 +1,4 @@
-"""What learning needs of a pool's hour, in a row of its own that is kept longer than the decision.
+"""The data of a pool's hour for learning, in a row that outlives the decision.
 
 A row names no VM. It says which VMs came and went since the row before, and what each used, in half percents; one row a
 day is whole, and lists all of them and the pool's rules. Of a pool with very many VMs a part is recorded, always the
@@ -119,7 +119,7 @@ class HourRecorder:
 
 
 AT_RATES: Final = " at its rates"
-"""Ends the policy of an hour in which a drift kept its rule from deciding for some subscriber."""
+"""Ends the policy of an hour in which a drift excluded some subscriber from its rule."""
 
 
 def recorded_policy(policy: str, decided: HourDecision | None) -> str:

@@ -20,7 +20,7 @@ GIVEN_UP_S: Final = 7200.0
 
 
 class Source(StrEnum):
-    """Who spoke last on a rate."""
+    """The part of the agent that set a rate last."""
 
     POLICY = "policy"
     SHIELD = "shield"

@@ -47,11 +47,11 @@ def answer(
 ) -> tuple[RateDecision, int]:
     """Return the decision and the place of its machine, -1 where none has room. failed: why everything is reserved."""
     began = time.perf_counter()
-    base, source, reasons, held, failed = _base(request, rules, hour, failed)
+    base, source, reasons, excluded, failed = _base(request, rules, hour, failed)
     budget = rules.budget(None) if hour is None or hour.budget is None else hour.budget
     found, chosen = NOTHING, None
     if loads is not None and profiles is not None:
-        rule = None if hour is None or failed is not None or held is not None else hour.rule
+        rule = None if hour is None or failed is not None or excluded is not None else hour.rule
         chosen, found = _found(request, base, rule, now, rules, budget, loads, profiles, memory.closed)
         base = base if chosen is None else chosen.level
         if found.hot_hours is not None and not math.isfinite(found.hot_hours):
@@ -98,7 +98,7 @@ def answer(
         requested_by=request.requested_by,
         shadow=shadow,
         rule=chosen,
-        held=held,
+        held=excluded,
     )
     return replace(decision, evaluation_us=(time.perf_counter() - began) * 1e6), found.machine
 
@@ -160,14 +160,14 @@ def _base(
     if row is None or opted_out:
         # Named, or opted out, in the settings since the last hour.
         reason = Reason.OPTED_OUT if opted_out else Reason.LITTLE_HISTORY
-        held = None if hour.rule is None else reason
-        return 1.0, Source.MANUAL if opted_out else Source.POLICY, (reason,), held, None
-    held = row.held
-    if held is None and hour.rule is not None and hour.config_hash != rules.config_hash:
+        excluded = None if hour.rule is None else reason
+        return 1.0, Source.MANUAL if opted_out else Source.POLICY, (reason,), excluded, None
+    excluded = row.held
+    if excluded is None and hour.rule is not None and hour.config_hash != rules.config_hash:
         # The settings may name another policy now, or levels and machines that the rule was not trained for.
-        held = Reason.STALE_INPUT
-    unnamed = () if held is None or held in row.reasons else (held,)
-    return row.rate, row.source, (*row.reasons, *unnamed), held, None
+        excluded = Reason.STALE_INPUT
+    unnamed = () if excluded is None or excluded in row.reasons else (excluded,)
+    return row.rate, row.source, (*row.reasons, *unnamed), excluded, None
 
 
 def _sentence(

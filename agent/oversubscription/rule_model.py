@@ -116,10 +116,10 @@ def read_rule(path: Path) -> RuleFile:
 def is_rule(content: bytes) -> bool:
     """Return whether the content of a file is meant as a rule's; other faults of it are of the reader."""
     try:
-        held = json.loads(content)
+        data = json.loads(content)
     except (ValueError, RecursionError):
         return False
-    return isinstance(held, dict) and held.get("kind") == KIND
+    return isinstance(data, dict) and data.get("kind") == KIND
 
 
 def rule_in(content: bytes, path: Path) -> RuleFile:
@@ -127,22 +127,22 @@ def rule_in(content: bytes, path: Path) -> RuleFile:
     where = f"rule file {path}"
     try:
         # A whole number too large for a float is inf, which the checks refuse.
-        held: Any = json.loads(content, parse_int=float)
+        data: Any = json.loads(content, parse_int=float)
     except (ValueError, RecursionError) as error:
         raise BadInput("rule file", str(path), f"give a JSON file of a rule that can be read: {error}") from None
-    if not isinstance(held, dict) or (held.get("kind"), held.get("version")) != (KIND, VERSION):
+    if not isinstance(data, dict) or (data.get("kind"), data.get("version")) != (KIND, VERSION):
         raise BadInput("rule file", str(path), f'give a JSON object with "kind": "{KIND}" and "version": {VERSION}')
     try:
-        base, week, day = (np.array(held[name], dtype=np.float64) for name in ("base", "week", "day"))
+        base, week, day = (np.array(data[name], dtype=np.float64) for name in ("base", "week", "day"))
         found = RuleFile(
-            RequestRule(base, week, day, Weights(**{name: float(value) for name, value in held["weights"].items()})),
-            tuple(map(str, held["subscribers"])),
-            check_actions(held["actions"]),
-            tuple(check_rate(f"{where}, rates", float(rate)) for rate in held["rates"]),
-            guard_of_file(where, held["guard"]),
-            float(held["alpha"]),
-            str(held["objective"]),
-            {str(name): float(value) for name, value in held.get("cluster", {}).items()},
+            RequestRule(base, week, day, Weights(**{name: float(value) for name, value in data["weights"].items()})),
+            tuple(map(str, data["subscribers"])),
+            check_actions(data["actions"]),
+            tuple(check_rate(f"{where}, rates", float(rate)) for rate in data["rates"]),
+            guard_of_file(where, data["guard"]),
+            float(data["alpha"]),
+            str(data["objective"]),
+            {str(name): float(value) for name, value in data.get("cluster", {}).items()},
             hashlib.sha256(content).hexdigest(),
         )
     except BadInput as error:

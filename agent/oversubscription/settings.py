@@ -242,7 +242,7 @@ def places_of(subscribers: Mapping[str, SubscriberRules]) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class HeldRates:
+class FileRates:
     """What a file of rates holds: rates by subscriber, its digest, price of risk and guard, None where it has none."""
 
     rates: Mapping[str, float]
@@ -251,7 +251,7 @@ class HeldRates:
     guard: RateGuard | None
 
 
-def read_rates(path: Path) -> HeldRates:
+def read_rates(path: Path) -> FileRates:
     """Return what a file holds that `trimtab train oversubscription` wrote; BadInput names what is wrong with it.
 
     `kind`, `subscribers` and `rates` in the same order, or `rates` by name; `guard` and `multiplier` may be missing.
@@ -262,17 +262,17 @@ def read_rates(path: Path) -> HeldRates:
         raise BadInput("rates file", str(path), f"give a JSON file of rates that can be read: {error}") from None
 
 
-def rates_in(content: bytes, path: Path) -> HeldRates:
+def rates_in(content: bytes, path: Path) -> FileRates:
     """Return what the content of a file of rates holds; BadInput names what is wrong with it."""
     try:
         # A whole number too large for a float is inf, which the checks refuse.
-        held: Any = json.loads(content, parse_int=float)
+        data: Any = json.loads(content, parse_int=float)
     except (ValueError, RecursionError) as error:
         raise BadInput("rates file", str(path), f"give a JSON file of rates that can be read: {error}") from None
-    if not isinstance(held, dict) or held.get("kind") != RATES_FILE:
+    if not isinstance(data, dict) or data.get("kind") != RATES_FILE:
         raise BadInput("rates file", str(path), f'give a JSON object whose "kind" is "{RATES_FILE}"')
-    given = held.get("rates")
-    names = held.get("subscribers")
+    given = data.get("rates")
+    names = data.get("subscribers")
     if isinstance(given, list) and isinstance(names, list) and len(given) == len(names):
         pairs = list(zip(names, given, strict=True))
     elif isinstance(given, dict):
@@ -286,12 +286,12 @@ def rates_in(content: bytes, path: Path) -> HeldRates:
         if not isinstance(rate, float):
             raise BadInput(f"rates file {path}, rate of {name}", rate, "give a number")
         rates[name] = check_rate(f"rates file {path}, rate of {name}", rate)
-    multiplier = held.get("multiplier")
+    multiplier = data.get("multiplier")
     price = multiplier if isinstance(multiplier, float) else None
     if price is not None and not math.isfinite(price):
         raise BadInput(f"rates file {path}, multiplier", multiplier, "give a finite number")
-    guard = guard_of_file(f"rates file {path}", held.get("guard"))
-    return HeldRates(MappingProxyType(rates), hashlib.sha256(content).hexdigest()[:DIGITS], price, guard)
+    guard = guard_of_file(f"rates file {path}", data.get("guard"))
+    return FileRates(MappingProxyType(rates), hashlib.sha256(content).hexdigest()[:DIGITS], price, guard)
 
 
 def _conflicts(name: str, pool: PoolSettings, settings: Settings) -> Iterator[Conflict]:

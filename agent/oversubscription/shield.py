@@ -107,9 +107,9 @@ def machines_among(
     rho = float(profiles.rho[owner])
     shared = np.array([added_variance(float(c), cores, variance, rho) for c in present]) - cores**2 * variance
     # So does what the VM's owner adds to the room for drifts: of several owners it is less than the sum.
-    held = loads.by_owner[candidates].copy()
-    held[:, owner] += cores
-    drift = held @ profiles.moved + margin.spread * np.sqrt((held * held) @ (profiles.spread * profiles.spread))
+    owned = loads.by_owner[candidates].copy()
+    owned[:, owner] += cores
+    drift = owned @ profiles.moved + margin.spread * np.sqrt((owned * owned) @ (profiles.spread * profiles.spread))
     room = np.maximum(drift, 0.0) if margin.spread else 0.0
     machines = Machines(
         free_cores=loads.free_cores[candidates],

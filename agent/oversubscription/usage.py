@@ -19,12 +19,12 @@ from domain.units import HOUR_S
 FIVE_MINUTES_S: Final = 300.0
 MOST_VMS: Final = 250_000
 WAITING_VMS: Final = 5_000
-"""VMs that the inventory does not list and whose readings are kept all the same, until it does or is read twice."""
+"""VMs that the inventory does not list and whose readings are stored until it does or is read twice."""
 SPELLINGS: Final = 8
 """Paths of one VM that are remembered; others are read anew each time."""
 KEPT_HOURS: Final = 3
 MOST_UNWRITTEN_HOURS: Final = 12
-"""So many hours are held for a ledger that cannot be written; beyond that the oldest give way."""
+"""Most hours that are stored for a ledger that cannot be written; beyond that the oldest give way."""
 KEPT_FIVES: Final = 3
 NAME: Final = re.compile(r"[A-Za-z0-9_:@/+-]{1,128}")
 """A subscriber or VM, as the inventory may list it."""
@@ -47,7 +47,7 @@ class UsageBook:
     """The readings of one pool; any thread may write, the loop reads.
 
     VMs are those of the inventory, as `show` gives them, and a bounded number of others that wait for it. clipped:
-    readings above 100 % that were taken as 100 %. rejected: readings that were refused. spellings: paths of VMs held.
+    readings above 100 % that were taken as 100 %. rejected: readings that were refused. spellings: of paths.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class UsageBook:
             return self._names.unknown()[HERE]
 
     def remember(self, path: bytes, series: VmSeries) -> None:
-        """Remember which VM a path names, for as long as readings of that VM are held."""
+        """Remember which VM a path names, while readings of that VM are stored."""
         with self._lock:
             bins = self._vms.get((series.group, series.vm))
             if bins is not None and len(bins.paths) < SPELLINGS:
@@ -131,13 +131,13 @@ class UsageBook:
             if percent > 100.0:
                 self.clipped += 1
             bins.newest = max(bins.newest, at)
-            for index, held, kept in ((hour, bins.hours, KEPT_HOURS), (five, bins.fives, KEPT_FIVES)):
-                entry = held.get(index)
+            for index, sums, most in ((hour, bins.hours, KEPT_HOURS), (five, bins.fives, KEPT_FIVES)):
+                entry = sums.get(index)
                 if entry is None:
-                    entry = held[index] = [0.0, 0.0]
-                    for old in sorted(held)[:-kept]:
-                        if held is bins.fives or not self._is_unwritten(old, hour):
-                            del held[old]
+                    entry = sums[index] = [0.0, 0.0]
+                    for old in sorted(sums)[:-most]:
+                        if sums is bins.fives or not self._is_unwritten(old, hour):
+                            del sums[old]
                 entry[0] += usage
                 entry[1] += 1.0
         return None
@@ -168,7 +168,7 @@ class UsageBook:
         with self._lock:
             self._unwritten_from = hour + 1
             for key, bins in list(self._vms.items()):
-                for old in [held for held in bins.hours if held <= hour]:
+                for old in [one for one in bins.hours if one <= hour]:
                     del bins.hours[old]
                 if not bins.hours and bins.newest < now - KEPT_HOURS * HOUR_S:
                     self._names.forget(HERE, key)

@@ -17,7 +17,7 @@ Vector = NDArray[np.float32]
 OBS_O_VERSION = "obs-o/1"
 OBS_O_EXT_VERSION = "obs-o-ext/1"
 SCALE = 10.0
-"""Factor on shares of the cluster, which brings typical values to the order of 1; kept with a model."""
+"""Factor on shares of the cluster, which brings typical values to the order of 1; stored with a model."""
 HIGHEST = 2.0
 """Entries are clipped to [-1, this]."""
 
@@ -40,17 +40,17 @@ def cluster_names(subscribers: int, extended: bool = False) -> tuple[str, ...]:
     return (*own, *HOUR_NAMES, *(EXT_CLUSTER_NAMES if extended else ()))
 
 
-def observe_cluster(held: Floats, asked: Floats, hour: int, capacity: Floats, cluster: Vector, local: Vector) -> None:
+def observe_cluster(loads: Floats, asked: Floats, hour: int, capacity: Floats, cluster: Vector, local: Vector) -> None:
     """Fill in the published observation: cluster (7 N + 2 or more,) and local (N, 9 or more).
 
-    held: each subscriber's cores assigned and requested, memory and network of the VMs alive, (N, 4); asked: cores,
+    loads: each subscriber's cores assigned and requested, memory and network of the VMs alive, (N, 4); asked: cores,
     memory and network requested this hour, (N, 3); capacity: cores, memory and network of all machines together.
     """
-    count = held.shape[0]
+    count = loads.shape[0]
     sine, cosine = math.sin(2.0 * math.pi * hour / 24.0), math.cos(2.0 * math.pi * hour / 24.0)
     for n in range(count):
         for j in range(7):
-            value = held[n, j] if j < 4 else asked[n, j - 4]
+            value = loads[n, j] if j < 4 else asked[n, j - 4]
             # Assigned and requested cores are both shares of the cores.
             kind = (j - 1 if j > 0 else 0) if j < 4 else j - 4
             value = min(SCALE * value / capacity[kind], HIGHEST)

@@ -159,7 +159,7 @@ def _observe(
         state = one(copies, i)
         books = state.books[0]
         asked = weeks.asked[books.week, books.hour] if books.hour < hours else nothing
-        observe_cluster(state.held, asked, books.hour % 24, capacity, out[i], local[i])
+        observe_cluster(state.present, asked, books.hour % 24, capacity, out[i], local[i])
         for n in range(subscribers):
             mask[i, n] = asked[n, 0] > 0.0
         if extended:

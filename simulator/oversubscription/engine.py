@@ -54,7 +54,7 @@ def one(copies: Copies, i: int) -> State:
         copies.rate[i],
         copies.alive[i],
         copies.place[i],
-        copies.held[i],
+        copies.present[i],
         copies.vms_of[i],
         copies.chance[i],
         copies.usage[i],
@@ -84,7 +84,7 @@ def clear(state: State, cluster: Cluster, week: int, seed: np.uint64) -> None:
     state.loads[:, :, : books.opened] = 0.0
     state.machine[:] = NOWHERE
     state.rate[:] = 0.0
-    state.held[:] = 0.0
+    state.present[:] = 0.0
     state.vms_of[:] = 0.0
     state.residual[:] = 0.0
     state.seen[:] = 0
@@ -116,14 +116,14 @@ def _add_to_day(state: State, guard: Guard, tables: Tables, row: int, k: int, n:
 def depart(state: State, weeks: Weeks, cluster: Cluster, guard: Guard, tables: Tables) -> None:
     """Remove every VM that departs in the current hour."""
     books, w = state.books[0], state.books[0].week
-    used, alive, observed, drawn = books.used, books.alive, len(state.held) > 0, len(state.alive) > 0
+    used, alive, observed, drawn = books.used, books.alive, len(state.present) > 0, len(state.alive) > 0
     subscriber, cores, memory, network = weeks.subscriber[w], weeks.cores[w], weeks.memory[w], weeks.network[w]
-    loads, vms, machine, rate_of, held, vms_of = (
+    loads, vms, machine, rate_of, present, vms_of = (
         state.loads,
         state.vms,
         state.machine,
         state.rate,
-        state.held,
+        state.present,
         state.vms_of,
     )
     free_cores, free_memory, free_network = state.free_cores, state.free_memory, state.free_network
@@ -162,12 +162,12 @@ def depart(state: State, weeks: Weeks, cluster: Cluster, guard: Guard, tables: T
         if observed:
             vms_of[n] -= 1.0
             if vms_of[n] == 0.0:
-                held[n] = 0.0
+                present[n] = 0.0
             else:
-                held[n, 0] -= rate * c
-                held[n, 1] -= c
-                held[n, 2] -= memory[row]
-                held[n, 3] -= network[row]
+                present[n, 0] -= rate * c
+                present[n, 1] -= c
+                present[n, 2] -= memory[row]
+                present[n, 3] -= network[row]
     books.used, books.alive = used, alive
 
 
@@ -299,16 +299,16 @@ def place_rows(
     """
     books, w = state.books[0], state.books[0].week
     opened, used, peak, alive, rejects = books.opened, books.used, books.peak, books.alive, books.rejects
-    observed, drawn, requested, saved = len(state.held) > 0, len(state.alive) > 0, books.requested, 0.0
+    observed, drawn, requested, saved = len(state.present) > 0, len(state.alive) > 0, books.requested, 0.0
     subscriber, cores, memory, network = weeks.subscriber[w], weeks.cores[w], weeks.memory[w], weeks.network[w]
     # Arrays are taken out of the tuples before the loop, where that would cost as much as the arithmetic.
     free_cores, free_memory, free_network = state.free_cores, state.free_memory, state.free_network
-    loads, vms, machine, rate_of, held, vms_of = (
+    loads, vms, machine, rate_of, present, vms_of = (
         state.loads,
         state.vms,
         state.machine,
         state.rate,
-        state.held,
+        state.present,
         state.vms_of,
     )
     listed, place_of = state.alive, state.place
@@ -352,10 +352,10 @@ def place_rows(
             listed[alive], place_of[row] = row, alive
         alive += 1
         if observed:
-            held[n, 0] += rate * c
-            held[n, 1] += c
-            held[n, 2] += memory[row]
-            held[n, 3] += network[row]
+            present[n, 0] += rate * c
+            present[n, 1] += c
+            present[n, 2] += memory[row]
+            present[n, 3] += network[row]
             vms_of[n] += 1.0
         if guard.watched:
             if guard.posterior:

@@ -95,7 +95,7 @@ class Guard(NamedTuple):
 
     kind: int
     watched: bool
-    """Whether moments are kept by machine and hour of day: a guard looks at them, and so does a rule."""
+    """Whether moments are summed by machine and hour of day: a guard looks at them, and so does a rule."""
     rule: Rule
     budget: float
     """Expected hot hours of a machine in the next 24 hours."""
@@ -129,7 +129,7 @@ class Copies(NamedTuple):
     alive: Rows
     """Rows of the VMs alive, and the place of each row in there; empty where no usage is drawn."""
     place: Rows
-    held: Floats
+    present: Floats
     """Cores assigned and requested, memory and network of the VMs alive, (B, N, 4), and their number; empty where
     nothing is observed."""
     vms_of: Floats
@@ -226,7 +226,7 @@ def empty_copies(
         rate=np.zeros((copies, vms)),
         alive=np.zeros((copies, listed), np.int32),
         place=np.zeros((copies, listed), np.int32),
-        held=np.zeros((copies, watched, 4)),
+        present=np.zeros((copies, watched, 4)),
         vms_of=np.zeros((copies, watched)),
         chance=np.zeros((copies, machines)),
         usage=np.zeros((copies, machines)),

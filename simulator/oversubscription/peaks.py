@@ -44,8 +44,22 @@ def _foresee(used: Floats, rows: Ints, machine: Ints, end: Ints, t: int, ahead: 
 
 
 @compiled
+def _replace(rising: Floats, old: float, new: float) -> None:
+    """Replace one of rising numbers by another."""
+    at = np.searchsorted(rising, old)
+    while at + 1 < rising.size and rising[at + 1] < new:
+        rising[at] = rising[at + 1]
+        at += 1
+    while at > 0 and rising[at - 1] > new:
+        rising[at] = rising[at - 1]
+        at -= 1
+    rising[at] = new
+
+
+@compiled
 def _predict(
     used: Floats,
+    rising: Floats,
     cores: Floats,
     rows: Ints,
     machine: Ints,
@@ -54,13 +68,18 @@ def _predict(
     settings: tuple[float, float, int, int],
     peak: Floats,
 ) -> None:
-    """Fill in the predicted peak of each machine from the usage of its VMs before hour t."""
+    """Fill in the predicted peak of each machine from the usage of its VMs before hour t.
+
+    rising: the usage in the window of the hour before in rising order, then inf, (VMs, window); it is brought up to t.
+    """
     deviations, percentile, window, warmup = settings
     by_ratio, by_vm, warm = np.zeros((peak.size, window)), np.zeros(peak.size), np.zeros(peak.size)
     requested = np.zeros((peak.size, window))
     peak[:] = 0.0
     for row in rows:
         k, seen, c = machine[row], t - first[row], cores[row]
+        if percentile >= 0.0:
+            _replace(rising[row], used[row, t - 1 - window] if seen > window else np.inf, used[row, t - 1])
         if seen < warmup:
             peak[k] += c
             continue
@@ -70,7 +89,7 @@ def _predict(
             by_ratio[k, lag] += used[row, t - 1 - lag]
             requested[k, lag] += c
         if percentile >= 0.0:
-            by_vm[k] += percentile_of(np.sort(used[row, t - known : t]), percentile)
+            by_vm[k] += percentile_of(rising[row, :known], percentile)
     for k in range(peak.size):
         if warm[k] > 0.0:
             ratio = n_sigma_ratio(by_ratio[k], requested[k], deviations) if deviations >= 0.0 else 0.0
@@ -92,36 +111,36 @@ def _place(
 ) -> tuple[int, int, int]:
     """Fill in machine and rate of each VM; return machines opened, the most at once, and rejected VMs."""
     cores, memory, network = columns
-    free, held = np.empty(cluster.machines), np.zeros(cluster.machines)
+    free, asked = np.empty(cluster.machines), np.zeros(cluster.machines)
     free_memory, free_network = np.full(cluster.machines, cluster.memory), np.full(cluster.machines, cluster.network)
     room, peak = np.empty(cluster.machines), np.zeros(cluster.machines)
-    ahead = np.zeros((cluster.machines, HOURS_PER_DAY))
+    ahead, rising = np.zeros((cluster.machines, HOURS_PER_DAY)), np.full((cores.size, settings[2]), np.inf)
     vms = np.zeros(cluster.machines, np.int64)
     alive, count, opened, used_now, most, rejects = np.empty(cores.size, np.int64), 0, 0, 0, 0, 0
     for t in range(used.shape[1]):
-        kept = 0
+        staying = 0
         for i in range(count):
             row = alive[i]
             if end[row] > t:
-                alive[kept] = row
-                kept += 1
+                alive[staying] = row
+                staying += 1
                 continue
             k = machine[row]
-            held[k] -= cores[row]
+            asked[k] -= cores[row]
             free_memory[k] += memory[row]
             free_network[k] += network[row]
             vms[k] -= 1
             if vms[k] == 0:
                 used_now -= 1
-                held[k], free_memory[k], free_network[k] = 0.0, cluster.memory, cluster.network
-        count = kept
+                asked[k], free_memory[k], free_network[k] = 0.0, cluster.memory, cluster.network
+        count = staying
         if oracle:
             ahead[:opened] = 0.0
             _foresee(used, alive[:count], machine, end, t, ahead)
             for k in range(opened):
                 peak[k] = ahead[k].max()
         else:
-            _predict(used, cores, alive[:count], machine, first, t, settings, peak[:opened])
+            _predict(used, rising, cores, alive[:count], machine, first, t, settings, peak[:opened])
         for row in range(arriving[t], arriving[t + 1]):
             c, looked = cores[row], min(opened + 1, cluster.machines)
             for k in range(looked):
@@ -133,7 +152,7 @@ def _place(
                 machine[row] = REJECTED
                 continue
             machine[row] = k
-            held[k] += c
+            asked[k] += c
             free_memory[k] -= memory[row]
             free_network[k] -= network[row]
             used_now += vms[k] == 0
@@ -148,7 +167,7 @@ def _place(
                 peak[k] += c
         for i in range(count):
             k = machine[alive[i]]
-            rate[alive[i]] += peak[k] / held[k] * (cluster.cores / cluster.threshold)
+            rate[alive[i]] += peak[k] / asked[k] * (cluster.cores / cluster.threshold)
     for row in range(cores.size):
         if machine[row] >= 0:
             rate[row] /= end[row] - first[row]

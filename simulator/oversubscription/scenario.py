@@ -93,14 +93,14 @@ def read_requests(
     path = folder / f"{name}_{week}_requests.csv"
     path = path if path.is_file() else path.with_name(path.name + ".gz")
     seen: set[int] = set()
-    kept: list[dict[str, float]] = []
+    found: list[dict[str, float]] = []
     for place, row in rows_of(path, REQUEST_COLUMNS):
         _check_request(place, row, subscribers, machine, hours)
         if row["id"] in seen:
             raise TraceError(f"{place}: id", int(row["id"]), "give every VM another id")
         seen.add(int(row["id"]))
-        kept.append(row)
-    table = np.array([[row[column] for column in REQUEST_COLUMNS] for row in kept]).reshape(-1, len(REQUEST_COLUMNS))
+        found.append(row)
+    table = np.array([[row[column] for column in REQUEST_COLUMNS] for row in found]).reshape(-1, len(REQUEST_COLUMNS))
     whole = {column: table[:, i].astype(np.int64) for i, column in enumerate(REQUEST_COLUMNS)}
     return Requests(
         ids=whole["id"],
@@ -174,7 +174,7 @@ def read_profile(path: Path, subscribers: int) -> tuple[Floats, Floats]:
 def read_usage(path: Path, ids: Ints, hours: int) -> Floats:
     """Return measured usage by row of a week and hour, nan where there is none, of a CSV with id, hour and usage.
 
-    Values above 1 up to 1.05 are clipped, gaps of up to three hours are held. Raises TraceError.
+    Values above 1 up to 1.05 are clipped, gaps of up to three hours get the value before. Raises TraceError.
     """
     rows = {int(vm): i for i, vm in enumerate(ids.tolist())}
     table = np.full((len(ids), hours), np.nan)
@@ -251,7 +251,7 @@ class Scenario:
     """Usage of one VM before clipping, by subscriber and hour of day, (N, 24); sd is its spread."""
     sd: Floats
     weeks: tuple[str, ...]
-    _kept: dict[str, Week] = field(default_factory=dict, repr=False, compare=False)
+    _weeks: dict[str, Week] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def packaged(self) -> bool:
@@ -270,13 +270,13 @@ class Scenario:
 
     def week(self, name: str) -> Week:
         """Return a week by name, such as s0; BadInput for one that there is not, or whose file is wrong."""
-        if name not in self._kept:
+        if name not in self._weeks:
             if name not in self.weeks:
                 raise BadInput("week", name, f"choose one of {', '.join(self.weeks)}")
             machine = (self.machine_cores, self.machine_memory_gb, self.machine_network_gbps)
             table = read_requests(self.folder, self.name, name, self.subscribers, machine, self.hours)
-            self._kept[name] = week_of(name, **table)
-        return self._kept[name]
+            self._weeks[name] = week_of(name, **table)
+        return self._weeks[name]
 
 
 def week_of(name: str, **columns: Unpack[Requests]) -> Week:
@@ -373,13 +373,13 @@ def _whole(given: dict[str, Any], where: str, name: str, default: int | None = N
 
 
 def hold_gaps(hourly: Floats) -> tuple[Floats, NDArray[np.bool_]]:
-    """Return hourly usage with gaps (nan) of up to three hours held, and which hours are stale beyond that."""
-    held, stale = hourly.copy(), np.zeros(hourly.shape, dtype=np.bool_)
+    """Return hourly usage whose gaps (nan) have the value before for up to three hours, and which hours are stale."""
+    filled, stale = hourly.copy(), np.zeros(hourly.shape, dtype=np.bool_)
     missing = 0
     for t in range(hourly.size):
         missing = missing + 1 if math.isnan(hourly[t]) else 0
         if 0 < missing <= HELD_H and t >= missing:
-            held[t] = hourly[t - missing]
+            filled[t] = hourly[t - missing]
         elif missing:
             stale[t] = True
-    return held, stale
+    return filled, stale

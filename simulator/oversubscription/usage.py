@@ -286,10 +286,10 @@ def _add_plain(stays: Stays, some: tuple[int, int], normals: Floats, usage: Tile
         count, n, c, at = ends[i] - firsts[i], subscriber[i], cores[i], firsts[i] - origin
         if place[i] < 0 or count <= 0:
             continue
-        e, held = normals[drawn : drawn + count], total[place[i], at : at + count]
+        e, added = normals[drawn : drawn + count], total[place[i], at : at + count]
         means, spreads = mu[n, at : at + count], sd[n, at : at + count]
         for j in range(count):
-            held[j] += c * min(max(means[j] + spreads[j] * (own * e[j]), 0.0), 1.0)
+            added[j] += c * min(max(means[j] + spreads[j] * (own * e[j]), 0.0), 1.0)
         drawn += count
 
 

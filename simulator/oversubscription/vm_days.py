@@ -53,8 +53,8 @@ class Pool:
 def pool_of(path: Path | None, profile: Floats) -> Pool:
     """Return the days of as many owners as the profile (N, 24) has subscribers; raises BadInput.
 
-    Those with the most days are taken, and given to the subscribers in the order of their mean usage. Whole days are
-    kept, so a VM's usage hangs together within a day.
+    Those with the most days are taken, and given to the subscribers in the order of their mean usage. Days stay
+    whole, so the hours of a day are those of one VM.
     """
     if path is None:
         raise BadInput("usage", "bootstrap", "name the file: bootstrap:FILE.parquet")

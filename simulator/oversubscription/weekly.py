@@ -200,7 +200,7 @@ class Assessor:
         """Set the rate of each request by another rule from now on; BadInput where none did, nor a guard."""
         guard = self.guard
         if guard is None or not guard.watched:
-            raise BadInput("guard", "none", "begin with a guard or a rule: without one no moments are kept")
+            raise BadInput("guard", "none", "begin with a guard or a rule: without one there are no moments")
         self.guard = ruled(guard, rule, self.scenario.hours)
 
     def placement(self) -> Placement:

@@ -81,8 +81,8 @@ and FILE.onnx; a LABEL that is given twice is one method with two seeds.
             extent = Extent(60, 60, unseen=1, shifted=0, persistent=2, points=4, evaluations=60, left_out=False)
         starts = ("cold", "warm") if self.start == "both" else (self.start,)
         with phases(self.as_json) as on_phase:
-            kept = ResultsFile(None if self.out is None else self.out / RESULTS, resume=self.resume or self.plan)
-            options: dict[str, Any] = {"extent": extent, "measured": self.measured or (), "kept": kept}
+            results = ResultsFile(None if self.out is None else self.out / RESULTS, resume=self.resume or self.plan)
+            options: dict[str, Any] = {"extent": extent, "measured": self.measured or (), "results": results}
             options |= {"workers": self.crew, "on_progress": on_phase}
             found = in_turn(lambda one: evaluate(cluster, one, extra, **options), starts)
         files = [] if self.out is None else [str(file) for file in write(self.out, found, folders)]

@@ -321,9 +321,9 @@ def answered_for(placed: Placement, moments: Moments) -> Floats:
     use of the VMs that found no room there.
     """
     mean = moments.mean[:, np.arange(placed.scenario.hours) % HOURS_PER_DAY]
-    load = held(placed, placed.week.cores)
+    load = load_of(placed, placed.week.cores)
     used = np.einsum("knt,nt->kt", load, mean)
-    reserved = held(placed, placed.week.cores * placed.rate).sum(axis=1)
+    reserved = load_of(placed, placed.week.cores * placed.rate).sum(axis=1)
     slope = slopes(placed, moments)
     by_use = np.divide(slope, used, out=np.zeros_like(slope), where=used > LEAST)
     by_room = np.divide(slope, reserved, out=np.zeros_like(slope), where=reserved > LEAST)
@@ -347,15 +347,15 @@ def slopes(placed: Placement, moments: Moments) -> Floats:
     anyway counts as at the threshold: its chance hardly moves, yet it is the one to relieve.
     """
     of_day = np.arange(placed.scenario.hours) % HOURS_PER_DAY
-    used = np.einsum("knt,nt->kt", held(placed, placed.week.cores), moments.mean[:, of_day])
-    squares = np.einsum("knt,nt->kt", held(placed, placed.week.cores**2), moments.variance[:, of_day])
+    used = np.einsum("knt,nt->kt", load_of(placed, placed.week.cores), moments.mean[:, of_day])
+    squares = np.einsum("knt,nt->kt", load_of(placed, placed.week.cores**2), moments.variance[:, of_day])
     sigma = np.sqrt(np.maximum(squares, LEAST))
     z = np.maximum((placed.scenario.threshold - used) / sigma, 0.0)
     slope: Floats = np.exp(-0.5 * z * z) / np.sqrt(2.0 * np.pi) * (used / sigma + 0.5 * z)
     return slope
 
 
-def held(placed: Placement, weights: Floats) -> Floats:
+def load_of(placed: Placement, weights: Floats) -> Floats:
     """Return the sums of the weights of the VMs there, by machine, subscriber and hour, (opened, N, hours)."""
     machine, subscriber, first, last = _stays(placed)
     there, hours = placed.machine >= 0, placed.scenario.hours

@@ -1,4 +1,4 @@
-"""Rates that hold on unseen weeks, alone or behind a shield: fitted on known weeks, held to redrawn ones (§12.4-5)."""
+"""Rates that hold on unseen weeks, alone or behind a shield: fitted on known, checked on redrawn ones (§12.4-5)."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ FIRST_EPISODE = 2_000_000_011
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CalibratedRates:
-    """Rates (N,) and what they were held to, for the file."""
+    """Rates (N,) and the checks that they passed, for the file."""
 
     rates: Floats
     feasible: bool
@@ -199,17 +199,17 @@ def calibrate(
     known = [Assessor(scenario, week, start, guard=guard) for week in read]
     arrivals = arrivals_of(scenario, names)
     fresh = [unseen_week(arrivals, seed * HELD_OUT_WEEKS + i, CALIBRATION) for i in range(HELD_OUT_WEEKS)]
-    held = [Assessor(scenario, week, start, guard=guard) for week in fresh]
+    assessors = [Assessor(scenario, week, start, guard=guard) for week in fresh]
     raised = 0
     while True:
         on_progress(f"holding to {HELD_OUT_WEEKS} redrawn weeks, {raised} rates raised")
-        bad = [_bad_weeks(assessor, rates) for assessor in held]
+        bad = [_bad_weeks(assessor, rates) for assessor in assessors]
         upper = clopper_pearson_upper(sum(bad), HELD_OUT_EPISODES * HELD_OUT_WEEKS)
         by_week = {name: assessor.c_hot_r(rates) for name, assessor in zip(names, known, strict=True)}
         # A higher rate moves VMs to other machines, so a week that was safe may no longer be: all are asked again.
         if (upper <= 1.0 - alpha and max(by_week.values()) <= 1.0 - alpha) or np.all(rates >= 1.0):
             break
-        rates, raised = _one_up([*known, *held], rates), raised + 1
+        rates, raised = _one_up([*known, *assessors], rates), raised + 1
     facts = {
         "weeks": list(names),
         "cap": limit,
@@ -295,7 +295,7 @@ def write_tuned(
 
 
 def _bad_weeks(assessor: Assessor, rates: Floats) -> int:
-    """Return how many of the held-out episodes of a week break the promise."""
+    """Return how many of the judged episodes of a week break the promise."""
     placed = assessor.assess(rates).placement
     seeds = np.arange(FIRST_EPISODE, FIRST_EPISODE + HELD_OUT_EPISODES)
     return sample(placed, usage_of("gauss", assessor.scenario, assessor.week), seeds).violations
@@ -305,15 +305,15 @@ def _saved(assessor: Assessor, rates: Floats) -> float:
     return assessor.assess(rates).placement.s_cores or 0.0
 
 
-def _one_up(held: Sequence[Assessor], rates: Floats) -> Floats:
+def _one_up(assessors: Sequence[Assessor], rates: Floats) -> Floats:
     """Return the rates with that subscriber one level up whose step leaves the worst week the least risk."""
-    actions, best, least = held[0].scenario.actions, rates, np.inf
+    actions, best, least = assessors[0].scenario.actions, rates, np.inf
     for n, rate in enumerate(rates.tolist()):
         if rate >= 1.0:
             continue
         step = rates.copy()
         step[n] = next_level(rate, actions)
-        risk = max(assessor.c_hot_r(step) for assessor in held)
+        risk = max(assessor.c_hot_r(step) for assessor in assessors)
         if risk < least:
             best, least = step, risk
     return best

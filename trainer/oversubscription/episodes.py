@@ -96,7 +96,7 @@ def judge(
     policy: OversubscriptionPolicy,
     task: Task,
     *,
-    usage: str = "gauss",
+    usage: str | UsageModel = "gauss",
     episodes: int = 300,
     seed: int = 0,
     workers: Workers = HERE,
@@ -108,7 +108,8 @@ def judge(
     """
     if episodes < 1:
         raise BadInput("episodes", episodes, "give at least one")
-    model, plan = usage_of(usage, task.scenario, task.week), policy.plan(task)
+    model = usage_of(usage, task.scenario, task.week) if isinstance(usage, str) else usage
+    plan = policy.plan(task)
     seeds = np.arange(seed, seed + episodes)
     if plan.peak is not None or (plan.guard is not None and plan.guard.posterior):
         # The phases are shown here alone.

@@ -202,7 +202,7 @@ class Trials:
     scenario: Scenario
     start: str
     extent: Extent = field(default_factory=Extent)
-    kept: ResultsFile = field(default_factory=lambda: ResultsFile(None))
+    results: ResultsFile = field(default_factory=lambda: ResultsFile(None))
 
     def row(
         self,
@@ -234,11 +234,11 @@ class Trials:
         """Return the text of the policy that a search finds; what, weeks and settings tell it from others."""
         facts = {"search": what, "weeks": [self._place(week) for week in weeks], **settings}
 
-        return str(self.kept.of(facts, partial(_policy_of_search, search))["policy"])
+        return str(self.results.of(facts, partial(_policy_of_search, search))["policy"])
 
     def keep(self, week: Week, facts: dict[str, Any], make: Callable[[], Row]) -> Row:
         """Return the result of these facts about a week, made once."""
-        found: Row = self.kept.of(self._place(week) | facts, make)
+        found: Row = self.results.of(self._place(week) | facts, make)
         return found
 
     def _place(self, week: Week) -> dict[str, str]:
@@ -440,7 +440,7 @@ def rules_of(trials: Trials) -> list[Contender]:
 
 
 SHOWN = 3
-"""Subscribers whose rates are kept hour by hour: those with the most requested cores."""
+"""Subscribers whose rates are stored hour by hour: those with the most requested cores."""
 
 
 def rates_by_hour(trials: Trials, policies: Mapping[str, str]) -> Row:
@@ -531,25 +531,25 @@ def evaluate(
     *,
     extent: Extent | None = None,
     measured: Sequence[Path] = (),
-    kept: ResultsFile | None = None,
+    results: ResultsFile | None = None,
     workers: Workers = HERE,
     on_progress: OnProgress = lambda _: None,
 ) -> Evaluation:
     """Return how policies do on a scenario; raises BadInput.
 
-    extra: more policies, such as learned ones. measured: files of VM-days on which risk is predicted and sampled. kept:
-    results that are there already, and where new ones go. workers: of the searches, then of the policies on weeks.
+    extra: more policies, such as learned ones. measured: files of VM-days on which risk is predicted and sampled.
+    results: stored ones, to which new ones are added. workers: of the searches, then of the policies on weeks.
     """
     for contender in extra:
         for text in contender.texts:
             # Before the searches, which take minutes: a wrong text is an error of the caller.
             policy_of(text)
-    stored = kept or ResultsFile(None)
+    stored = results or ResultsFile(None)
     trials = Trials(scenario, start, extent or Extent(), stored)
 
     def compute(searches: bool) -> None:
         listing = Listing(stored)
-        _evaluation(replace(trials, kept=listing), extra, measured)
+        _evaluation(replace(trials, results=listing), extra, measured)
         cases = [one for one in listing.missing.values() if one.searches == searches]
         with Pool(Computation.result, workers, name=lambda one: one.name, weight=lambda one: one.weight) as pool:
             for number, (case, result) in enumerate(zip(cases, pool.run(cases), strict=True), start=1):
@@ -634,8 +634,8 @@ def _baselines(done: Evaluation) -> list[Check]:
     for label in ("Grid-0.2", "Grid-0.4") if internal else ("Grid-0.2", "Grid-0.4", "Grid-0.6"):
         least = 0.25 if internal else 0.99
         risk = own[label]["c_hot_r"]
-        kept = _verdict(own[label], risk >= least)
-        checks.append(Check("B1", f"{label} hot in at least {least:.0%}", f"{risk:.1%}", kept))
+        passed = _verdict(own[label], risk >= least)
+        checks.append(Check("B1", f"{label} hot in at least {least:.0%}", f"{risk:.1%}", passed))
     safe = ("Grid-0.6", "MA", "SL") if internal else ("MA", "SL", "No-oversub")
     for label in safe:
         risk = own[label]["c_hot_r"]
@@ -660,14 +660,14 @@ def _alphas(done: Evaluation) -> list[Check]:
     rows = [done.of(f"static {alpha:g}")[0] for alpha in ALPHAS]
     saved, hot = [row["s_cores"] for row in rows], [row["c_hot_r"] for row in rows]
     falls = all(b <= a + 0.01 for a, b in pairwise(saved))
-    kept = all(risk <= 1.0 - alpha for risk, alpha in zip(hot, ALPHAS, strict=True))
+    passed = all(risk <= 1.0 - alpha for risk, alpha in zip(hot, ALPHAS, strict=True))
     found = ", ".join(f"{alpha:g}: {s:.1%} / {h:.1%}" for alpha, s, h in zip(ALPHAS, saved, hot, strict=True))
     return [
         Check(
             "B4",
             "static: saves no more at a larger alpha, hot within 1 - alpha",
             found,
-            _verdict(rows[0], falls and kept),
+            _verdict(rows[0], falls and passed),
         )
     ]
 
@@ -694,8 +694,8 @@ def _shifted(done: Evaluation) -> list[Check]:
         if rows:
             hot, saved = _mean(rows, "c_hot_r"), _mean(rows, "s_cores")
             asked_text = f"{label} for shifted profiles: hot in at most 5 %, saves at least {asked:.1%}"
-            kept = _verdict(rows[0], hot <= 0.05 and saved >= asked)
-            checks.append(Check("B5", asked_text, f"{hot:.1%}, {saved:.1%}", kept))
+            passed = _verdict(rows[0], hot <= 0.05 and saved >= asked)
+            checks.append(Check("B5", asked_text, f"{hot:.1%}, {saved:.1%}", passed))
     return checks
 
 

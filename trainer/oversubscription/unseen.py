@@ -110,7 +110,7 @@ def shifted(scenario: Scenario, seed: int) -> Scenario:
     turns = draws.integers(-TURN_H, TURN_H + 1, size=scenario.subscribers)
     mu = np.stack([np.roll(row, turn) for row, turn in zip(scenario.mu, turns, strict=True)]) * factor
     sd = np.stack([np.roll(row, turn) for row, turn in zip(scenario.sd, turns, strict=True)]) * factor
-    return replace(scenario, mu=mu, sd=sd, _kept={})
+    return replace(scenario, mu=mu, sd=sd, _weeks={})
 
 
 def _rows(week: Week, chosen: NDArray[np.bool_]) -> Floats:

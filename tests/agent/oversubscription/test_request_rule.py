@@ -546,7 +546,7 @@ FULL = {"previous": 1.0, "wanted": 1.0}
 )
 def test_what_keeps_a_rule_from_deciding(situation: dict[str, Any], conditions: dict[str, Any], held: Any) -> None:
     given = Inputs(replace(CONDITIONS, **conditions), (replace(SITUATION, **situation),))
-    assert choose(given)[0].held is held
+    assert choose(given)[0].excluded is held
 
 
 @pytest.mark.parametrize(("model", "held"), [("one", ("web",)), ("another", ())])

@@ -54,5 +54,5 @@ def invented(seed: int, *, requests: int = 60, machines: int = 5, hours: int = 3
         departure=(np.maximum(arrival, -1) + draws.integers(1, 20, requests)).astype(np.int64),
         warm_only=warm,
     )
-    scenario._kept["s0"] = week
+    scenario._weeks["s0"] = week
     return scenario, week

@@ -170,9 +170,9 @@ def test_a_shield_makes_a_loose_base_safer_and_counts_its_interventions() -> Non
 def test_a_margin_places_as_if_usage_had_risen_and_turned_already(level: float, turn_h: int) -> None:
     # With little spread, far from 0 and 1, the moments of a risen profile are those of the profile with a risen mean.
     day = 0.3 + 0.1 * np.sin((np.arange(24) + 4.0 * np.arange(12)[:, None]) * np.pi / 12.0)
-    calm = replace(INTERNAL, mu=day, sd=np.full_like(day, 0.03), _kept={})
+    calm = replace(INTERNAL, mu=day, sd=np.full_like(day, 0.03), _weeks={})
     reached = np.max([np.roll(day, step, axis=1) for step in range(-turn_h, turn_h + 1)], axis=0)
-    risen = replace(calm, mu=(1.0 + level) * reached, _kept={})
+    risen = replace(calm, mu=(1.0 + level) * reached, _weeks={})
     week = INTERNAL.week("s0")
     margin = policy_of(f"shield:base=grid:0.4,b=0.003,level={level},turn_h={turn_h}")
     found = judge(margin, Task(calm, week), episodes=1).placement
@@ -185,9 +185,9 @@ def test_a_margin_places_as_if_usage_had_risen_and_turned_already(level: float, 
 
 def test_a_margin_for_usual_drifts_is_that_of_the_subscriber_on_a_machine_of_one_and_less_on_a_mixed_one() -> None:
     day = np.tile(0.3 + 0.1 * np.sin(np.arange(24) * np.pi / 12.0), (12, 1))
-    calm = replace(INTERNAL, mu=day, sd=np.full_like(day, 0.03), _kept={})
+    calm = replace(INTERNAL, mu=day, sd=np.full_like(day, 0.03), _weeks={})
     moved, spread = drifted_means(day)
-    risen = replace(calm, mu=day + moved + 2.0 * spread, _kept={})
+    risen = replace(calm, mu=day + moved + 2.0 * spread, _weeks={})
 
     def raised(scenario: Scenario, week: Week, margin: str) -> Placement:
         return judge(policy_of(f"shield:base=grid:0.4,b=0.003{margin}"), Task(scenario, week), episodes=1).placement

@@ -51,5 +51,5 @@ def _scenario(name: str, mu: np.ndarray, sd: float, machines: int, week: Week, h
         mu=mu,
         sd=np.full_like(mu, sd),
         weeks=("s0",),
-        _kept={"s0": week},
+        _weeks={"s0": week},
     )

@@ -11,7 +11,7 @@ from simulator.oversubscription.batch import OversubscriptionSimulation
 from simulator.oversubscription.scenario import scenario_of
 from simulator.oversubscription.weekly import Placement
 from tests.trainer.oversubscription.small import staggered_pair
-from trainer.oversubscription.c2marl import answered_for, held, saved_by, slopes
+from trainer.oversubscription.c2marl import answered_for, load_of, saved_by, slopes
 
 Floats = np.ndarray
 
@@ -41,9 +41,9 @@ def test_what_is_held_is_the_cores_of_the_vms_there() -> None:
     week = placed.week
     at = 60
     there = (week.arrival <= at) & (week.departure > at) & (placed.machine >= 0)
-    assert held(placed, week.cores)[:, :, at].sum() == pytest.approx(week.cores[there].sum())
+    assert load_of(placed, week.cores)[:, :, at].sum() == pytest.approx(week.cores[there].sum())
     own = there & (placed.machine == 3) & (week.subscriber == 1)
-    assert held(placed, week.cores)[3, 1, at] == pytest.approx(week.cores[own].sum())
+    assert load_of(placed, week.cores)[3, 1, at] == pytest.approx(week.cores[own].sum())
 
 
 def test_all_vms_of_a_cold_cluster_answer_for_nothing_together_and_each_for_its_share() -> None:
@@ -63,8 +63,8 @@ def test_a_subscriber_that_uses_more_of_what_it_reserves_answers_for_the_hot_hou
 def test_slopes_are_the_derivative_of_a_machines_chance_by_its_load() -> None:
     placed, moments = played("internal_like", 0.42)
     of_day = np.arange(120) % 24
-    mean = np.einsum("knt,nt->kt", held(placed, placed.week.cores), moments.mean[:, of_day])
-    variance = np.einsum("knt,nt->kt", held(placed, placed.week.cores**2), moments.variance[:, of_day])
+    mean = np.einsum("knt,nt->kt", load_of(placed, placed.week.cores), moments.mean[:, of_day])
+    variance = np.einsum("knt,nt->kt", load_of(placed, placed.week.cores**2), moments.variance[:, of_day])
 
     def chance(factor: float) -> Floats:
         found: Floats = ndtr((factor * mean - placed.scenario.threshold) / np.sqrt(np.maximum(factor * variance, 1e-9)))
@@ -79,7 +79,7 @@ def test_slopes_are_the_derivative_of_a_machines_chance_by_its_load() -> None:
 
 def test_a_machine_that_is_surely_hot_still_tells_whose_load_to_take_away() -> None:
     placed, moments = played("internal_like", 0.2)
-    hot = np.einsum("knt,nt->kt", held(placed, placed.week.cores), moments.mean[:, np.arange(120) % 24]) > 70.0
+    hot = np.einsum("knt,nt->kt", load_of(placed, placed.week.cores), moments.mean[:, np.arange(120) % 24]) > 70.0
     assert hot.any()
     assert slopes(placed, moments)[hot].min() > 1.0
 

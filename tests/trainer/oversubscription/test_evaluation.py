@@ -74,14 +74,14 @@ def test_every_part_is_there_and_the_numbers_are_written_row_by_row(tmp_path: Pa
     scenario = two_weeks(folder)
     days = measured_days(tmp_path / "days.csv")
     results = tmp_path / "results.jsonl"
-    done = evaluate(scenario, "cold", extent=SMALL, measured=[days], kept=ResultsFile(results))
+    done = evaluate(scenario, "cold", extent=SMALL, measured=[days], results=ResultsFile(results))
     kinds = {row["kind"] for row in done.rows}
     assert kinds == {OWN, UNSEEN, LEFT_OUT, SHIFTED, CORRELATED, PERSISTENT}
     assert {row["week"] for row in done.rows if row["kind"] == LEFT_OUT} == {"s0", "s1"}
     assert all(done.of(label) for label in VARIANTS)
     assert [point["asked"] for point in done.measured] == [0.05, 0.15, 0.25]
     assert all(point["predicted"] <= point["asked"] + 1e-12 for point in done.measured)
-    again = evaluate(scenario, "cold", extent=SMALL, measured=[days], kept=ResultsFile(results, resume=True))
+    again = evaluate(scenario, "cold", extent=SMALL, measured=[days], results=ResultsFile(results, resume=True))
     assert again == done
     lines = results.read_text("utf-8").splitlines()
     assert len({json.loads(line)["key"] for line in lines}) == len(lines)
@@ -102,9 +102,9 @@ def test_a_policy_that_cannot_be_read_is_refused_before_any_search(tmp_path: Pat
 
 def test_a_result_is_made_once_and_survives_a_cut_line(tmp_path: Path) -> None:
     path, made = tmp_path / "results.jsonl", list[str]()
-    kept = ResultsFile(path)
-    assert kept.of({"week": "s0"}, counted(made)) == kept.of({"week": "s0"}, counted(made)) == {"value": 0.1 + 0.2}
-    kept.of({"week": "s1"}, counted(made))
+    stored = ResultsFile(path)
+    assert stored.of({"week": "s0"}, counted(made)) == stored.of({"week": "s0"}, counted(made)) == {"value": 0.1 + 0.2}
+    stored.of({"week": "s1"}, counted(made))
     assert len(made) == 2
     path.write_text(path.read_text("utf-8")[:-9], encoding="utf-8")
     again = ResultsFile(path, resume=True)

@@ -99,7 +99,7 @@ def test_the_score_charges_mean_and_worst_risk_above_their_limits() -> None:
 
 def test_a_known_drift_moves_what_the_policy_sees_and_an_unknown_one_only_the_risk() -> None:
     week, rate = INTERNAL.week("s0"), steady(0.5)
-    after = replace(INTERNAL, mu=np.minimum(1.5 * INTERNAL.mu, 1.0), _kept={})
+    after = replace(INTERNAL, mu=np.minimum(1.5 * INTERNAL.mu, 1.0), _weeks={})
     changes = [None, Change(after, unknown=True), Change(after, unknown=False)]
     same, unknown, known = (Stage(INTERNAL, [week], "cold", [one]) for one in changes)
     for one in (same, unknown, known):

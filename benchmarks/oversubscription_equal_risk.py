@@ -29,9 +29,9 @@ at equal hot machine-hours; and how far below the mean of machines' own daily pe
 lies, which bounds what a choice of complementary VMs can add. Memory as requested: the fullest machine of any policy.
 
 4. Measured days (`--days`): rates are found for them on one training week, and rates and filter know the moments of all
-days of the file. The grid has N 0 and the percentile 10 in addition, and the offsets of the rule are wider. Both were
-added after a first run, in which the grid had one setting on its frontier on PlanetLab's days, and the rule no setting
-at the risk that is compared.
+days of the file. The grid has N 0 and the percentile 10 in addition, the offsets of the rule are wider, and
+`..._over_rc_like` compares with RC-like alone. This was added after a first run: on PlanetLab's days neither the larger
+of both predictors nor the rule had a setting at the risk that is compared.
 
 With --directory each setting of a policy is written to equal_risk.jsonl when it is finished, and the same command
 continues from there.
@@ -433,7 +433,8 @@ def main() -> int:
             for policy in ("n_sigma", "rc_like", "rates", "rule", *GUARDS):
                 if policy in sweeps:
                     key = policy.replace(", ", "_")
-                    put(f"{prefix}_{key}_over_max", ratio_at(sweeps[policy], sweeps["max"], "hours", EQUAL))
+                    for other in sorted({"max", "rc_like"} - {policy}) if world.days else ["max"]:
+                        put(f"{prefix}_{key}_over_{other}", ratio_at(sweeps[policy], sweeps[other], "hours", EQUAL))
             for policy in GUARDS if label == "persistent" else ():
                 key = policy.replace(", ", "_")
                 put(f"{prefix}_{key}_over_rates", ratio_at(sweeps[policy], sweeps["rates"], "weeks", ALLOWED))

@@ -85,7 +85,7 @@ def oversubscription() -> None:
     from simulator.oversubscription.batch import OversubscriptionSimulation
     from simulator.oversubscription.scenario import scenario_of
     from simulator.oversubscription.usage import peak_log, usage_of
-    from simulator.oversubscription.weekly import assess, sample
+    from simulator.oversubscription.weekly import Assessor, sample
 
     scenario = scenario_of("internal_like")
     week = scenario.week("s0")
@@ -98,7 +98,7 @@ def oversubscription() -> None:
     sample(simulation.placement(), model, np.arange(2))
     # Rates by hour are compiled apart: they are passed on as they are, and cannot be written.
     for given in (rates, np.tile(rates, (scenario.hours, 1))):
-        assess(scenario, week, given, start="warm", rho=model.rho)
+        Assessor(scenario, week, start="warm", rho=model.rho).assess(given)
     peak_log(scenario, week)
 
 

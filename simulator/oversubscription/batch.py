@@ -37,9 +37,7 @@ clipped_moments = compiled(usage.clipped_moments)
 
 
 @compiled
-def believed_profile(
-    mu: float, sd: float, mean: float, variance: float, persistence: float, shared: float
-) -> tuple[float, float]:
+def believed_profile(mu: float, sd: float, mean: float, variance: float, persistence: float) -> tuple[float, float]:
     """Return mu and sd of a VM's usage before clipping, given the belief on its offset.
 
     The share common to the owner stays part of the variance.
@@ -64,9 +62,7 @@ def take_in_beliefs(state: State, weeks: Weeks, guard: Guard) -> None:
         n, c, k = weeks.subscriber[books.week, row], weeks.cores[books.week, row], state.machine[row]
         mean, variance = offset_belief(state.residual[row], state.seen[row], guard.persistence, guard.shared)
         for hour in range(24):
-            mu, sd = believed_profile(
-                guard.mu[n, hour], guard.sd[n, hour], mean, variance, guard.persistence, guard.shared
-            )
+            mu, sd = believed_profile(guard.mu[n, hour], guard.sd[n, hour], mean, variance, guard.persistence)
             first, second, third = clipped_moments(mu, sd)
             new = (c * guard.factor * (first + guard.excess[n, hour]), c * c * second, c * c * c * third)
             for power in range(3):

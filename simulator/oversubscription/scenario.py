@@ -188,7 +188,7 @@ def read_usage(path: Path, ids: Ints, hours: int) -> Floats:
         except SampleRejected as error:
             raise TraceError(f"{place}: usage", row["usage"], error.remedy) from None
     for i in np.nonzero(~np.isnan(table).all(axis=1))[0]:
-        table[i], _ = hold_gaps(table[i])
+        table[i] = hold_gaps(table[i])
     return table
 
 
@@ -372,14 +372,11 @@ def _whole(given: dict[str, Any], where: str, name: str, default: int | None = N
     return int(value)
 
 
-def hold_gaps(hourly: Floats) -> tuple[Floats, NDArray[np.bool_]]:
-    """Return hourly usage whose gaps (nan) have the value before for up to three hours, and which hours are stale."""
-    filled, stale = hourly.copy(), np.zeros(hourly.shape, dtype=np.bool_)
-    missing = 0
+def hold_gaps(hourly: Floats) -> Floats:
+    """Return hourly usage whose gaps (nan) have the value before for up to three hours."""
+    filled, missing = hourly.copy(), 0
     for t in range(hourly.size):
         missing = missing + 1 if math.isnan(hourly[t]) else 0
         if 0 < missing <= HELD_H and t >= missing:
             filled[t] = hourly[t - missing]
-        elif missing:
-            stale[t] = True
-    return filled, stale
+    return filled

@@ -257,23 +257,6 @@ def placement_of(scenario: Scenario, week: Week, copies: Copies, i: int) -> Plac
     )
 
 
-def assess(
-    scenario: Scenario,
-    week: Week,
-    rates: Floats,
-    *,
-    start: str = "cold",
-    moments: Moments | None = None,
-    rho: float = 0.0,
-    guard: Guard | None = None,
-) -> Risk:
-    """Return the risk of a week at rates by subscriber (N,), or by hour and subscriber (hours, N).
-
-    moments: of one VM's usage, else of the scenario's profile. Raises BadInput.
-    """
-    return Assessor(scenario, week, start, moments, rho, guard).assess(rates)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class EpisodeResults:
     """The results of a number of episodes."""

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from benchmarks.oversubscription_ablation import MEASURES, OBSERVED, BySubscriber, greedy, safe_offset
 from domain.rules.oversubscription.request_rule import NEUTRAL, RequestRule
 from simulator.oversubscription.scenario import scenario_of
-from simulator.oversubscription.weekly import assess
+from simulator.oversubscription.weekly import Assessor
 from trainer.oversubscription.rule_training import DAY, Played
 
 Floats = NDArray[np.float64]
@@ -45,7 +45,7 @@ def test_the_form_by_hours_plays_as_a_policy_of_the_simulator_with_the_same_obse
 def test_constant_rates_are_played_alike_by_hours_and_by_requests_and_an_observation_is_taken_for_each() -> None:
     rates = np.array(SCENARIO.actions)[np.arange(SCENARIO.subscribers) % 2 + 3]
     point = np.concatenate([rates, np.zeros(DAY + OBSERVED)])
-    exact = assess(SCENARIO, WEEK, rates)
+    exact = Assessor(SCENARIO, WEEK).assess(rates)
     forms = [BySubscriber(SCENARIO, [WEEK], "cold", request=request) for request in (False, True)]
     for form in forms:
         played = form.play(point, [0])

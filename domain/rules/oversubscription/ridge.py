@@ -18,9 +18,9 @@ PENALTY = 1.0
 WINDOW_H = HOURS_PER_DAY
 
 
-def trailing(peaks: Floats, hour: int, window_h: int = WINDOW_H) -> Floats:
-    """Return the known values of the `window_h` hours before an index of an hourly series; nan hours are skipped."""
-    window = peaks[max(0, hour - window_h) : max(0, hour)]
+def trailing(peaks: Floats, hour: int) -> Floats:
+    """Return the known values of the `WINDOW_H` hours before an index of an hourly series; nan hours are skipped."""
+    window = peaks[max(0, hour - WINDOW_H) : max(0, hour)]
     return window[~np.isnan(window)]
 
 

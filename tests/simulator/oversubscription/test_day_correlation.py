@@ -12,7 +12,7 @@ from domain.rules.oversubscription.risk import count_at_least
 from domain.rules.oversubscription.usage import Moments
 from simulator.oversubscription.usage import usage_of
 from simulator.oversubscription.vm_days import day_shape
-from simulator.oversubscription.weekly import Assessor, EpisodeResults, Risk, assess, sample
+from simulator.oversubscription.weekly import Assessor, EpisodeResults, Risk, sample
 from tests.simulator.oversubscription.cases import small
 
 Days = NDArray[np.float64]
@@ -40,7 +40,7 @@ def played(folder: Path, days: Days) -> tuple[Risk, Risk, EpisodeResults]:
     # The busier owner stands for subscriber 1 of the profile, so the two change places.
     week.subscriber[:] = 1 - week.subscriber
     whole = Assessor(scenario, week, "cold", model.moments, shape=model.shape).assess(np.ones(2))
-    plain = assess(scenario, week, np.ones(2), moments=model.moments)
+    plain = Assessor(scenario, week, moments=model.moments).assess(np.ones(2))
     return whole, plain, sample(whole.placement, model, np.arange(EPISODES))
 
 

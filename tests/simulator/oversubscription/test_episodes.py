@@ -20,7 +20,7 @@ from simulator.oversubscription.batch import OversubscriptionBatch, Oversubscrip
 from simulator.oversubscription.layout import guard_of
 from simulator.oversubscription.scenario import Scenario, Week, scenario_of
 from simulator.oversubscription.usage import normal, usage_of
-from simulator.oversubscription.weekly import assess, sample
+from simulator.oversubscription.weekly import Assessor, sample
 from tests.oracles.plain_oversubscription import play_plainly
 from tests.simulator.oversubscription.cases import invented, small
 
@@ -62,7 +62,7 @@ def test_a_sampled_episode_is_the_one_the_environment_plays(seed: int, usage: st
     drawn = sample(simulation.placement(), model, np.array([seed]))
     assert drawn.hot_hours.tolist() == [simulation.batch.books(0)["hot_hours"]]
     assert drawn.hot_machine_hours.tolist() == [machine_hours]
-    risk = assess(scenario, week, rates, start="warm", rho=model.rho)
+    risk = Assessor(scenario, week, start="warm", rho=model.rho).assess(rates)
     assert risk.placement.machine.tolist() == simulation.placement().machine.tolist()
     assert risk.expected_hot_hours == pytest.approx(simulation.batch.books(0)["expected_hot_hours"])
 
@@ -175,7 +175,7 @@ def test_observations_of_a_week_are_finite_and_of_order_one() -> None:
 def test_sampled_and_analytic_risk_agree_on_two_thousand_weeks(name: str, rate: float, points: float) -> None:
     scenario = scenario_of(name)
     week = scenario.week("s0")
-    risk = assess(scenario, week, np.full(scenario.subscribers, rate))
+    risk = Assessor(scenario, week).assess(np.full(scenario.subscribers, rate))
     drawn = sample(risk.placement, usage_of("gauss", scenario, week), np.arange(2_000))
     assert drawn.c_hot_r == pytest.approx(risk.c_hot_r, abs=points)
     # The correction for skewness errs on the safe side where usage is cut off at 0 and 1.
@@ -184,7 +184,7 @@ def test_sampled_and_analytic_risk_agree_on_two_thousand_weeks(name: str, rate: 
 
 
 def test_the_risk_of_a_week_is_the_count_over_its_hours() -> None:
-    risk = assess(INTERNAL, INTERNAL.week("s0"), np.full(12, 0.5))
+    risk = Assessor(INTERNAL, INTERNAL.week("s0")).assess(np.full(12, 0.5))
     assert risk.c_hot_r == count_at_least(risk.by_hour, 3)
     assert 0.0 < risk.pm_hot_r < risk.c_hot_r
     assert risk.by_machine.shape == (120, 59)
@@ -192,18 +192,18 @@ def test_the_risk_of_a_week_is_the_count_over_its_hours() -> None:
 
 def test_a_shared_part_makes_one_subscribers_vms_move_together() -> None:
     week = INTERNAL.week("s0")
-    placement = assess(INTERNAL, week, np.full(12, 0.5)).placement
+    placement = Assessor(INTERNAL, week).assess(np.full(12, 0.5)).placement
     alone, together = (
         sample(placement, usage_of(usage, INTERNAL, week), np.arange(60)) for usage in ("gauss", "gauss_corr:rho=0.2")
     )
     assert together.hot_hours.mean() > 3.0 * alone.hot_hours.mean()
-    inflated = assess(INTERNAL, week, np.full(12, 0.5), rho=0.2)
-    assert inflated.expected_hot_hours > 3.0 * assess(INTERNAL, week, np.full(12, 0.5)).expected_hot_hours
+    inflated = Assessor(INTERNAL, week, rho=0.2).assess(np.full(12, 0.5))
+    assert inflated.expected_hot_hours > 3.0 * Assessor(INTERNAL, week).assess(np.full(12, 0.5)).expected_hot_hours
 
 
 def test_replay_repeats_one_week_of_usage() -> None:
     week = INTERNAL.week("s0")
-    placement = assess(INTERNAL, week, np.full(12, 0.4)).placement
+    placement = Assessor(INTERNAL, week).assess(np.full(12, 0.4)).placement
     repeated = sample(placement, usage_of("replay", INTERNAL, week), np.arange(4))
     assert len(set(repeated.hot_hours.tolist())) == 1
     drawn = sample(placement, usage_of("gauss", INTERNAL, week), np.arange(4))
@@ -214,7 +214,7 @@ def test_measured_series_are_played_as_they_were(tmp_path: Path) -> None:
     scenario, week = small(tmp_path, ["1,0,10,8,1,0,6,0"], delta_count=2)
     (tmp_path / "usage.csv").write_text("id,hour,usage\n1,0,0.7\n1,1,0.5\n1,2,1.04\n1,5,0.6\n")
     model = usage_of(f"replay:{tmp_path / 'usage.csv'}", scenario, week)
-    drawn = sample(assess(scenario, week, np.ones(2)).placement, model, np.arange(3))
+    drawn = sample(Assessor(scenario, week).assess(np.ones(2)).placement, model, np.arange(3))
     # Hours 3 and 4 are a gap that is held at the 1.0 of hour 2; a machine is hot at 0.6, equality included.
     assert drawn.hot_hours.tolist() == [5, 5, 5]
     assert drawn.severity == pytest.approx((0.1 + 0.4 * 3) / 0.6 / 5)
@@ -237,7 +237,7 @@ def test_bootstrapped_days_hang_together(tmp_path: Path) -> None:
     model = usage_of(f"bootstrap:{tmp_path / 'days.csv'}", scenario, week)
     assert model.moments.mean[:, 3] == pytest.approx([0.07, 0.65])
     assert model.moments.variance[1, 3] == pytest.approx(0.35**2)
-    drawn = sample(assess(scenario, week, np.ones(2), moments=model.moments).placement, model, np.arange(200))
+    drawn = sample(Assessor(scenario, week, moments=model.moments).assess(np.ones(2)).placement, model, np.arange(200))
     # Each of the two days is hot for its first twelve hours, or not at all.
     assert set(drawn.hot_hours.tolist()) == {0, 12, 24}
     assert 80 <= (drawn.hot_hours == 12).sum() <= 120

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from simulator.oversubscription.scenario import Scenario, Week, scenario_of
-from simulator.oversubscription.weekly import Assessor, Placement, assess
+from simulator.oversubscription.weekly import Assessor, Placement
 from tests.simulator.oversubscription.cases import small
 
 
 def placed(folder: Path, rows: list[str], rate: float = 1.0, start: str = "cold", **changes: Any) -> Placement:
     scenario, week = small(folder, rows, **changes)
-    return assess(scenario, week, np.full(scenario.subscribers, rate), start=start).placement
+    return Assessor(scenario, week, start=start).assess(np.full(scenario.subscribers, rate)).placement
 
 
 def test_a_vm_goes_where_it_leaves_the_least_room(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_what_does_not_fit_is_rejected_and_counts_as_reserved_in_full(tmp_path: 
 
 def test_hours_within_the_week_weigh_the_second_figure(tmp_path: Path) -> None:
     scenario, week = small(tmp_path, ["1,0,4,1,0,0,2,0", "2,1,4,1,0,4,99,0"])
-    answer = assess(scenario, week, np.array([0.5, 1.0])).placement
+    answer = Assessor(scenario, week).assess(np.array([0.5, 1.0])).placement
     assert answer.s_cores == pytest.approx(0.25)
     assert answer.s_core_hours == pytest.approx(0.5 * 8.0 / 16.0)
 

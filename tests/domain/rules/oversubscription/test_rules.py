@@ -155,8 +155,8 @@ def test_a_belief_is_the_conjugate_update() -> None:
 
 
 def test_before_the_first_hour_a_vm_is_like_its_owners_others() -> None:
-    assert believed_profile(0.3, 0.2, *offset_belief(0.0, 0, 0.85, 0.0), 0.85, 0.0) == pytest.approx((0.3, 0.2))
-    mu, sd = believed_profile(0.3, 0.2, *offset_belief(50.0, 50, 0.85, 0.0), 0.85, 0.0)
+    assert believed_profile(0.3, 0.2, *offset_belief(0.0, 0, 0.85, 0.0), 0.85) == pytest.approx((0.3, 0.2))
+    mu, sd = believed_profile(0.3, 0.2, *offset_belief(50.0, 50, 0.85, 0.0), 0.85)
     assert mu == pytest.approx(0.5, abs=0.001)
     assert sd == pytest.approx(0.2 * math.sqrt(0.15), abs=0.001)
 

@@ -117,9 +117,8 @@ def test_more_than_that_is_no_usage(usage: float) -> None:
         clean_sample(usage)
 
 
-def test_gaps_of_three_hours_are_held_and_longer_ones_are_stale() -> None:
+def test_gaps_of_three_hours_have_the_value_before_and_longer_ones_stay_open() -> None:
     nan = math.nan
-    held, stale = hold_gaps(np.array([nan, 0.2, nan, nan, nan, 0.5, nan, nan, nan, nan, 0.1]))
-    assert held[1:9].tolist() == [0.2, 0.2, 0.2, 0.2, 0.5, 0.5, 0.5, 0.5]
-    assert stale.nonzero()[0].tolist() == [0, 9]
-    assert math.isnan(held[9])
+    filled = hold_gaps(np.array([nan, 0.2, nan, nan, nan, 0.5, nan, nan, nan, nan, 0.1]))
+    assert filled[1:9].tolist() == [0.2, 0.2, 0.2, 0.2, 0.5, 0.5, 0.5, 0.5]
+    assert np.isnan(filled).nonzero()[0].tolist() == [0, 9]

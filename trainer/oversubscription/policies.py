@@ -329,6 +329,14 @@ def write_rates(rates: RatesFile, path: Path) -> None:
     replace_file(path, json.dumps(rates.as_data(), indent=1, allow_nan=False) + "\n")
 
 
+def _check_trained(name: str, subscribers: int, actions: tuple[float, ...], scenario: Scenario) -> None:
+    """Raise BadInput unless a policy was trained for the scenario's number of subscribers and its levels."""
+    if (subscribers, actions) != (scenario.subscribers, scenario.actions):
+        theirs = f"{scenario.subscribers} and {scenario.actions}"
+        why = f"it is for {subscribers} subscribers and levels {actions}, the scenario has {theirs}"
+        raise BadInput("policy", name, f"{why}: train it again")
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class RuleRates:
     """A rule that sets the rate of each request, from its file."""
@@ -339,10 +347,7 @@ class RuleRates:
     def plan(self, task: Task) -> Plan:
         """Return the rule for a task; BadInput when subscribers or levels are not those it was trained for."""
         scenario, file = task.scenario, self.file
-        mine, theirs = (len(file.subscribers), file.actions), (scenario.subscribers, scenario.actions)
-        if mine != theirs:
-            why = f"it is for {mine[0]} subscribers and levels {mine[1]}, the scenario has {theirs[0]} and {theirs[1]}"
-            raise BadInput("policy", self.name, f"{why}: train it again")
+        _check_trained(self.name, len(file.subscribers), file.actions, scenario)
         # The rates count for nothing: the rule sets that of each request.
         rates = np.ones((scenario.hours, scenario.subscribers))
         return Plan(rates, guard=ruled(unguarded(scenario), file.rule, scenario.hours))
@@ -433,12 +438,8 @@ class LearnedRates:
 
     def plan(self, task: Task) -> Plan:
         """Return the policy for a task; BadInput when subscribers or levels are not those it was trained for."""
-        scenario, card = task.scenario, self.card
-        mine, theirs = (card.subscribers, card.actions), (scenario.subscribers, scenario.actions)
-        if mine != theirs:
-            why = f"it is for {mine[0]} subscribers and levels {mine[1]}, the scenario has {theirs[0]} and {theirs[1]}"
-            raise BadInput("policy", self.name, f"{why}: train it again")
-        return Plan(choose=self._choose, observation=card.observation)
+        _check_trained(self.name, self.card.subscribers, self.card.actions, task.scenario)
+        return Plan(choose=self._choose, observation=self.card.observation)
 
     def _choose(self, simulation: OversubscriptionSimulation) -> NDArray[np.float64]:
         q = self.answer(simulation.batch.obs, simulation.batch.local)[0]

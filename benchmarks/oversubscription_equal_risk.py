@@ -30,7 +30,8 @@ lies, which bounds what a choice of complementary VMs can add. Memory as request
 
 4. Measured days (`--days`): rates are found for them on one training week, and rates and filter know the moments of all
 days of the file. The grid has N 0 and the percentile 10 in addition, the offsets of the rule are wider, and
-`..._over_rc_like` compares with RC-like alone. This was added after a first run: on PlanetLab's days neither the larger
+`..._over_rc_like` compares with RC-like alone. `rule, shield` is the rule behind the usual shield, as in an agent; its
+usual budget is 0.003. This was added after a first run: on PlanetLab's days neither the larger
 of both predictors nor the rule had a setting at the risk that is compared.
 
 With --directory each setting of a policy is written to equal_risk.jsonl when it is finished, and the same command
@@ -101,6 +102,7 @@ GUARDS = {
     "filter": ("filter:rate=0.2,b={}", BUDGETS, CHEAP),
     "filter, levels": ("filter:rate=0.2,b={},posterior=true", LEVEL_BUDGETS, 1),
     "shield, levels": ("shield:base=grid:0.2,b={},posterior=true", LEVEL_BUDGETS, 1),
+    "rule, shield": ("shield:base=(machine:cores),b={},spread=2.5", LEVEL_BUDGETS, CHEAP),
 }
 """Texts, budgets, and the factor on the episodes."""
 DAY_RISKS = (0.4, 0.15, 0.05, 0.01)
@@ -422,8 +424,10 @@ def main() -> int:
     for name in names:
         for label, usage in usages:
             world = World(name, usage, given.weeks, given.episodes, small=given.small, finished=finished)
+            guards = ["filter", "filter, levels", "shield, levels"] if label == "persistent" else ["filter"]
+            guards += ["rule, shield"] * world.days
             world.rates()
-            for guard in GUARDS if label == "persistent" else ["filter"]:
+            for guard in guards:
                 world.guard(guard)
             world.rule()
             world.predictors()
@@ -435,7 +439,7 @@ def main() -> int:
                     key = policy.replace(", ", "_")
                     for other in sorted({"max", "rc_like"} - {policy}) if world.days else ["max"]:
                         put(f"{prefix}_{key}_over_{other}", ratio_at(sweeps[policy], sweeps[other], "hours", EQUAL))
-            for policy in GUARDS if label == "persistent" else ():
+            for policy in guards if label == "persistent" else ():
                 key = policy.replace(", ", "_")
                 put(f"{prefix}_{key}_over_rates", ratio_at(sweeps[policy], sweeps["rates"], "weeks", ALLOWED))
             if label == "gauss":

@@ -81,9 +81,10 @@ class VmNames(Generic[N]):
     def leave(self, places: Set[Place]) -> None:
         """Take the places that other agents collect now, all of them; the other places are collected here."""
         for place, here in self._places.items():
-            here.elsewhere = place in places
-            if here.elsewhere:
-                here.missing, here.refused = {}, {}
+            before, here.elsewhere = here.elsewhere, place in places
+            if here.elsewhere and not before:
+                # Names without readings would hold their places until this agent collects again.
+                here.shown, here.missing, here.refused = set(), {}, {}
 
     def admit(self, place: Place, name: N, peer: str) -> RejectReason | None:
         """Return None when readings of this name may be held, else why not; peer "" is the agent itself."""

@@ -177,7 +177,7 @@ class Loop:
         """
         self.leads = leads
         others = {one.fleet.name for one in self.fleets if fleet_subject(one.fleet.name) in leads.others}
-        self.aggregator.leave(others)
+        self.aggregator.leave(others, self.clock.now())
         self._stalls.leave(others)
         self._refusals.recorded(others)
 

@@ -412,9 +412,9 @@ class Aggregator:
                 vms = self._shown[fleet.name, group.key] = tuple(instance.vm for instance in seen.instances)
                 self._store.show(fleet.name, group.key, vms, max(group.maximum, seen.maximum), end)
 
-    def leave(self, fleets: Set[str]) -> None:
+    def leave(self, fleets: Set[str], now: float) -> None:
         """Forget fleets that other agents lead: when one of them is measured again, memory of it would be old."""
-        self._store.leave(fleets)
+        self._store.leave(fleets, now)
         for place in [place for place in self._rosters if place[0] in fleets]:
             self._rosters.pop(place).leave()
         self._shown = {place: vms for place, vms in self._shown.items() if place[0] not in fleets}

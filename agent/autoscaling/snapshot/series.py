@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from agent.autoscaling.snapshot.senders import Senders
 from collectors.base import Refusal, address_of
 from collectors.intake import COUNTERS, PERCENT_METRICS, Claims, Conflict, IntakeLimits, RefusedClaim, value_range
-from collectors.vm_names import SPARE, Place, UnknownVms, VmNames
+from collectors.vm_names import COLLECTIONS, SPARE, Place, UnknownVms, VmNames
 from domain.errors import RejectReason, SampleRejected
 from domain.fleet import Fleet
 from domain.samples import QUEUE_SEGMENT, QueueMetric, Sample, Series, SignalSeries, VmMetric, VmSeries, parse_path
@@ -47,6 +47,8 @@ MOST_AT_ONCE = 1024
 _HARVEST_EVERY_S = 600.0
 UNKNOWN_PER_PEER = 1000
 LEAST_CAPACITY = 60_000
+GONE_AFTER_S = 60.0 * (COLLECTIONS + 1)
+"""A VM of another agent's fleet is gone after such a silence, as it is here after collections that do not show it."""
 
 Rows = NDArray[np.int64]
 ClaimKey = tuple[str, str, str]
@@ -144,11 +146,12 @@ class SeriesStore:
         with self._lock:
             self._names.show((fleet, group), vms, most, at)
 
-    def leave(self, fleets: Set[str]) -> None:
+    def leave(self, fleets: Set[str], now: float) -> None:
         """Take the fleets that other agents lead now, all of them: no group of theirs is shown here.
 
         Readings of a fleet are dropped when it is first among them: the next ones may come after a gap, over which a
-        counter has grown. Later ones are stored, for an agent that receives all lines and takes the fleet over.
+        counter has grown. Later ones are stored, for an agent that receives all lines and takes the fleet over; a VM
+        that is silent for GONE_AFTER_S gives its name to another.
         """
         with self._lock:
             gone, self._elsewhere = fleets - self._elsewhere, frozenset(fleets)
@@ -159,6 +162,8 @@ class SeriesStore:
             for row in [row for rows in tables for row in rows if row != ABSENT_ROW]:
                 self._drop(row)
                 self._left.append(row)
+            if fleets:
+                self._drop_silent(now - GONE_AFTER_S, fleets)
 
     def unknown_vms(self) -> Mapping[Place, UnknownVms]:
         """Return by fleet and group key the reports under names that the cloud does not show."""
@@ -629,11 +634,13 @@ class SeriesStore:
         self._reclaim_not_before = now + 60.0
         return self._drop_silent(now - self._reclaim_after_s) > 0
 
-    def _drop_silent(self, since: float) -> int:
+    def _drop_silent(self, since: float, fleets: Set[str] | None = None) -> int:
+        """Drop the series that are silent since then, of these fleets those of VMs alone; return their number."""
         newest = np.frombuffer(self._newest)[: len(self._series)]
         dropped = 0
         for row in np.flatnonzero(newest < since).tolist():
-            if self._series[row] is not None:
+            series = self._series[row]
+            if series is not None and (fleets is None or (isinstance(series, VmSeries) and series.fleet in fleets)):
                 self._drop(row)
                 self._free.append(row)
                 dropped += 1

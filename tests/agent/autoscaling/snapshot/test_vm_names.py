@@ -73,23 +73,26 @@ def test_a_name_that_two_collections_do_not_show_is_forgotten_and_refused_until_
 
 def test_lines_of_a_fleet_that_another_agent_leads_are_bounded_and_no_unknown_vms() -> None:
     held = store(unknown_per_peer=3)
-    put(held, "before")
-    held.leave({"web"})
+    # Most of its VMs were shown and have not reported.
+    show(held, "before", *(f"quiet-{n}" for n in range(QUOTA - 1)), minute=0)
+    put(held, "before", at=T0 + 1.0)
+    held.leave({"web"}, T0 + 1.0)
     # Its readings are dropped once: what follows may come after a gap.
     assert names(held) == set()
     found = [put(held, f"i-{n}", "relay", T0 + 1.0) for n in range(2 * QUOTA)]
     assert found == [None] * QUOTA + [RejectReason.TOO_MANY_UNKNOWN] * QUOTA
     for minute in (1, 2, 3):
         held.close_bin(T0 + 60.0 * minute - 60.0, T0 + 60.0 * minute, T0 + 60.0 * minute + 5.0)
-        held.leave({"web"})
+        held.leave({"web"}, T0 + 60.0 * minute)
     assert len(held) == QUOTA
     assert ("web", "s") not in held.unknown_vms()
-    # Of its VMs that are silent for hours the names are free.
-    held.close_bin(T0 + 9000.0, T0 + 9060.0, T0 + 9065.0)
+    # VMs that are gone give their names to others, also where this agent folds no minute.
+    held.leave({"web"}, T0 + 9065.0)
+    assert len(held) == 0
     assert put(held, "new", "relay", T0 + 9066.0) is None
     # When this agent takes it, its VMs are known at once, and none of the others is reported.
     assert put(held, "gone", "relay", T0 + 9067.0) is None
-    held.leave(set())
+    held.leave(set(), T0 + 9068.0)
     show(held, "new", minute=152)
     assert names(held) == {"new", "gone"}
     show(held, "new", minute=153)

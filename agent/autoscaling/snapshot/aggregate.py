@@ -96,7 +96,9 @@ def submitted_from_counter(
     ):
         seen = new[0][1]
     before = None if seen is None else (since, seen)
-    before_minute = earlier[-1] if earlier else before
+    # Another agent has counted further than the last reading here, while this one was cut off from the ledger.
+    is_behind = bool(earlier) and seen is not None and since <= start and earlier[-1][1] < seen
+    before_minute = earlier[-1] if earlier and not is_behind else before
     if seen is None:
         in_episode += readings[-1][1]
     else:

@@ -100,6 +100,20 @@ def test_a_restarted_agent_goes_on_counting_from_its_state() -> None:
     assert (queue.submitted, queue.submitted_recent) == (25, 15)
 
 
+def test_jobs_that_another_agent_counted_are_not_those_of_the_last_minute() -> None:
+    scene = Scene()
+    scene.minute(queue={"waiting": 1, "running": 1, "submitted_total": 10})
+    # While the first is cut off from the ledger, the other leads and receives the lines.
+    other = Scene(now=scene.now, state=scene.state)
+    for total in (500, 1000):
+        other.minute(queue={"waiting": 1, "running": 1, "submitted_total": total})
+    scene.now, scene.state = other.now, other.state
+    for total in (1005, 1006):
+        queue = scene.minute(queue={"waiting": 1, "running": 1, "submitted_total": total}).queue
+        assert queue is not None
+        assert (queue.submitted, queue.submitted_recent) == (total, 5 if total == 1005 else 1)
+
+
 def test_folding_one_minute_twice_counts_its_jobs_once() -> None:
     scene = Scene()
     scene.report_queue(scene.now, submitted_total=0)

@@ -3,7 +3,7 @@
 Each agent is the daemon in a process (`benchmarks.shared_agent`), on a clock that runs --speed times as fast as the
 wall. A lease and its renewal are --speed times shorter on the wall, so that they keep their lengths on this clock, the
 lease clock; PostgreSQL's clock is the wall's, and only differences of it count. Not shorter: the second between two
-subjects that move. All agents are announced before the first takes a fleet, for subjects that are led move one by one.
+batches of subjects that move. All agents are announced before the first takes a fleet.
 
     double_acts                changing calls under an epoch that was not the newest of its fleet, and further epochs
                                under which turns that decided one minute of a fleet made calls
@@ -14,6 +14,7 @@ subjects that move. All agents are announced before the first takes a fleet, for
     postgres_cpu_ms_per_fleet  processor time of all processes of the server per fleet and minute
     ledger_bytes_per_decision  growth of tables and indexes by decision; wal_bytes_per_decision: of the log
     ledger_rows_per_s          rows added, by second of the clock; ledger_writes_per_s: added, changed and removed
+    aws_reads_per_fleet        calls of all agents that read, per fleet and minute
     decided_share              fleets and minutes with a decision, of all; turn_p99_s: duration of a turn on the clock
 
 Written before the runs: double_acts is 0, every fleet of a killed agent is taken over within a lease, two intervals
@@ -60,7 +61,7 @@ FIGURES = (
     *("double_acts", "changing_calls", "takeovers", "takeover_p50_s", "takeover_p99_s", "takeover_max_s"),
     *("cpu_ms_per_fleet", "intake_cpu_ms", "postgres_cpu_ms_per_fleet", "ledger_bytes_per_decision"),
     *("ledger_bytes_per_s", "wal_bytes_per_decision", "ledger_rows_per_s", "ledger_writes_per_s"),
-    *("decided_share", "turn_p99_s", "agent_rss_mb"),
+    *("aws_reads_per_fleet", "decided_share", "turn_p99_s", "agent_rss_mb"),
 )
 Figures = Mapping[str, float | None]
 Notes = Mapping[str, object]
@@ -241,7 +242,9 @@ def scaled_agents(asked: Namespace) -> tuple[Figures, Notes]:
             _pass(there, 1)
         # The last calls are on their way.
         _pass(there, 1)
+        calls = _calls_per_minute(there, before, after)
         figures = _of_window(there, before, after, asked.fleets) | {
+            "aws_reads_per_fleet": sum(n for name, n in calls.items() if name.startswith("Describe")) / asked.fleets,
             "double_acts": double_acts(there.calls),
             "changing_calls": len(there.calls),
             "takeovers": len(took),
@@ -252,7 +255,8 @@ def scaled_agents(asked: Namespace) -> tuple[Figures, Notes]:
         sizes = {
             name: getattr(asked, name) for name in ("agents", "fleets", "vms_per_fleet", "speed", "minutes", "kills")
         }
-        return figures, sizes | _notes(there, before, after)
+        by_operation = {name: round(n, 1) for name, n in sorted(calls.items())}
+        return figures, sizes | {"aws_calls_per_minute": by_operation} | _growth(before, after)
 
 
 def _pass(there: Installation, minutes: float) -> None:
@@ -332,20 +336,22 @@ def _of_window(there: Installation, before: Measured, after: Measured, fleets: i
     }
 
 
-def _notes(there: Installation, before: Measured, after: Measured) -> dict[str, object]:
-    """Return AWS calls by operation and growth by table, per minute of the clock."""
-    minutes = (after.at - before.at) / MINUTE_S
+def _calls_per_minute(there: Installation, before: Measured, after: Measured) -> dict[str, float]:
+    """Return AWS calls of all agents by operation, per minute of the clock."""
     calls: dict[str, float] = defaultdict(float)
     for records in there.records.values():
         used = [one for one in records if one["kind"] == "usage" and before.at <= one["at"] <= after.at]
         for name in used[-1]["calls"] if used else ():
             span = (used[-1]["at"] - used[0]["at"]) / MINUTE_S
             calls[name] += (used[-1]["calls"][name] - used[0]["calls"].get(name, 0)) / max(span, 1e-9)
+    return calls
+
+
+def _growth(before: Measured, after: Measured) -> dict[str, object]:
+    """Return the growth in bytes by table, per minute of the clock."""
+    minutes = (after.at - before.at) / MINUTE_S
     grown = {name: (size - before.bytes_of[name]) / minutes for name, size in after.bytes_of.items()}
-    return {
-        "aws_calls_per_minute": {name: round(count, 1) for name, count in sorted(calls.items())},
-        "bytes_per_minute": {name: round(size) for name, size in sorted(grown.items()) if size},
-    }
+    return {"bytes_per_minute": {name: round(size) for name, size in sorted(grown.items()) if size}}
 
 
 def _quantile(values: Sequence[float], share: float) -> float | None:

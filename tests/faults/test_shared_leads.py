@@ -62,6 +62,12 @@ def test_no_group_of_a_fleet_that_another_agent_leads_is_read(two: World) -> Non
     assert not any(BATCH.name in one for one in seen)
 
 
+def test_the_lead_of_a_pool_with_the_name_of_a_fleet_is_no_lead_of_the_fleet(two: World) -> None:
+    two.loop.follow(Leads({WEB: two.epoch}, others={Subject("placement", "batch")}))
+    two.tick()
+    assert [one.fleet for one in two.loop.measure(two.agent_clock.now()).snapshots] == ["batch"]
+
+
 def test_what_is_known_of_groups_is_not_read_again_each_turn_where_a_fleet_has_no_leader(two: World) -> None:
     two.loop.follow(Leads({WEB: two.epoch}))
     before = len(two.calls)

@@ -208,6 +208,20 @@ def test_a_subject_of_another_agent_is_stood_by_and_named(site: Site) -> None:
     assert leader.leaders() == {}
 
 
+def test_subjects_of_others_by_the_last_roster_stay_theirs_while_the_ledger_is_away(site: Site) -> None:
+    site.others = {"ben": replace(BEN, settings={API: "d"})}
+    site.leases = {API: Lease("ben", "host:2", 4)}
+    leader = a_leader(site)
+    assert (led(leader), leader.leads().others) == ({WEB: 1}, {API})
+    for _ in range(10):
+        site.beat_once(LedgerUnavailable("away"))
+    # What this agent led last is measured by it, and no fleet of another agent.
+    assert (led(leader), leader.leads().others, leader.leaders()) == ({}, {API}, {})
+    site.leases = {WEB: Lease("ben", "host:2", 5)}
+    site.beat_once()
+    assert leader.leads().others == {WEB}
+
+
 @pytest.mark.parametrize(("remaining_s", "wait_s"), [(20.0, RENEW_S), (2.0, 2.05), (9.95, RENEW_S), (0.0, 0.05)])
 def test_it_comes_back_as_soon_as_the_lease_of_another_runs_out(site: Site, remaining_s: float, wait_s: float) -> None:
     site.others, site.ends_in_s = {"ben": replace(BEN, settings={})}, {"ben": remaining_s, "ana": 1.0}

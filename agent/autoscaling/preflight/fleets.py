@@ -53,6 +53,7 @@ CHANGES = (
 """Actions needed in act mode; deploy/iam/act.json allows them, and a test compares them with the calls made."""
 
 AGE = "trimtab_newest_vm_sample_age_seconds"
+OPEN = "trimtab_open_intents"
 INSTRUMENT = "see docs/operate/instrument.md"
 PLUG_INS = "see docs/operate/plug-ins.md"
 
@@ -223,19 +224,20 @@ def check_arrivals(settings: Settings, arrivals: Arrivals) -> Iterator[CheckResu
     if settings.render.url is not None or settings.prometheus.url is not None or not needing:
         return
     try:
-        families = text_string_to_metric_families(arrivals.metrics())
-        ages = {
-            sample.labels["fleet"]: sample.value
-            for family in families
-            for sample in family.samples
-            if sample.name == AGE
-        }
+        families = list(text_string_to_metric_families(arrivals.metrics()))
     except CollectionFailed:
         yield from _listened(settings, needing, arrivals)
         return
+    ages, measured = (
+        {one.labels["fleet"]: one.value for family in families for one in family.samples if one.name == name}
+        for name in (AGE, OPEN)
+    )
     for key in needing:
         subject, age_s = f"measurements of {key}", ages.get(key)
-        if age_s is None and not _reads_vms(settings, key):
+        if age_s is None and key not in measured:
+            remedy = "check on the host of the agent that leads it: led_by in /api/v1/autoscaling names it"
+            yield unknown(subject, "the running agent does not measure this fleet", remedy)
+        elif age_s is None and not _reads_vms(settings, key):
             yield _without_reports(settings, key, "the running agent has none of VMs")
         elif age_s is None:
             yield missing(subject, "the running agent has none", f"send some: {INSTRUMENT}")

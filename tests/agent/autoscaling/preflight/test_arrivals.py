@@ -44,12 +44,14 @@ def found(settings: Settings, wait_s: float = 0.3, sent: str = "") -> list[tuple
 
 
 class Metrics(BaseHTTPRequestHandler):
-    """An agent whose newest sample of the fleet `web` is so many seconds old."""
+    """An agent whose newest sample of the fleet `web` is so many seconds old. measured: the fleet that it leads."""
 
     age = ""
+    measured = "web"
 
     def do_GET(self) -> None:
-        body = f"# TYPE trimtab_newest_vm_sample_age_seconds gauge\n{self.age}".encode()
+        text = f'# TYPE trimtab_open_intents gauge\ntrimtab_open_intents{{fleet="{self.measured}"}} 0\n'
+        body = f"{text}# TYPE trimtab_newest_vm_sample_age_seconds gauge\n{self.age}".encode()
         self.send_response_only(200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -85,6 +87,13 @@ def test_the_running_agent_is_queried(
     assert found(
         settings(tmp_path, TRIMTAB_FLEETS__web__POLICY=policy, TRIMTAB_FLEETS__web__GROUPS__small__MIN="1")
     ) == [(state, detail)]
+
+
+def test_a_fleet_of_another_agent_cannot_be_checked_here(agent: type[Metrics], tmp_path: Path) -> None:
+    agent.measured = "api"
+    for policy in ("threshold", "queue-rule"):
+        of = settings(tmp_path, TRIMTAB_FLEETS__web__POLICY=policy, TRIMTAB_FLEETS__web__GROUPS__small__MIN="1")
+        assert [state for state, _ in found(of)] == [State.UNKNOWN]
 
 
 def test_without_an_agent_what_arrives_meanwhile_counts(tmp_path: Path) -> None:

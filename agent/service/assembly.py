@@ -164,7 +164,7 @@ class Agent:
         }
 
     def turn(self) -> TurnReport:
-        """Let every part take its turn, now; while other agents lead everything, only measure."""
+        """Let every part take its turn, now; an agent that leads nothing only measures subjects without a leader."""
         times = read_both(self.clock)
         # What AWS keeps waiting must not run into the next turn, nor look as if the loop stood still.
         with self.session.within(TURN_SHARE * self.settings.tick_interval_s):

@@ -192,7 +192,7 @@ class Loop:
         taken = [(subject, new) for subject, (old, new) in moved.items() if new not in (None, old)]
         self.agent.note_all(
             [
-                *(Event(one, now, Reason.LEAD_LOST, f"epoch {n} is over: this agent only measures") for one, n in lost),
+                *(Event(one, now, Reason.LEAD_LOST, f"epoch {n} is over: no more decisions") for one, n in lost),
                 *(Event(one, now, Reason.LEAD_TAKEN, f"this agent leads under epoch {n}") for one, n in taken),
             ]
         )

@@ -523,7 +523,8 @@ class Incapacity:
 
         difference: how the clock differs from AWS's, "" where it agrees.
         """
-        if not difference:
+        if not difference and report.latest:
+            # Without a decision nothing was read of AWS: the agent leads nothing, having given all away.
             self._patience_s = UNDECIDED_S
         if not difference or not report.blind:
             self._since = None

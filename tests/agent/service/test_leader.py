@@ -520,6 +520,12 @@ class TestIncapacity:
         self.minutes_given_back(incapacity, 1, "", Reason.STALE_INPUT)
         assert self.minutes_given_back(incapacity, 8, "61 s ahead", Reason.STALE_INPUT) == [5]
 
+    def test_a_turn_that_leads_and_reads_nothing_shortens_no_patience(self) -> None:
+        incapacity = Incapacity()
+        self.minutes_given_back(incapacity, 6, "61 s ahead", Reason.STALE_INPUT)
+        assert not incapacity.ends_lead(with_fleets(TurnReport(0.0), MinuteReport(0.0)), "", 400.0)
+        assert self.minutes_given_back(incapacity, 12, "61 s ahead", Reason.STALE_INPUT) == [10]
+
 
 def test_the_sole_leader_leads_from_the_start_until_a_newer_epoch(site: Site) -> None:
     leader = SoleLeader(site, "ana", 77.0)  # type: ignore[arg-type]

@@ -185,7 +185,10 @@ def plan(me: str, shares: Mapping[Unit, str | None], roster: Roster, *, may_give
     take: set[Subject] = set()
     give = mine.difference(*shares)
     pending = False
-    moving = any(whose not in (None, me) and roster.leases.keys().isdisjoint(unit) for unit, whose in shares.items())
+    leased = roster.leases.keys()
+    free_of_others = [unit for unit, whose in shares.items() if whose not in (None, me) and leased.isdisjoint(unit)]
+    # An agent that observes may have another unit of a subject that no acting agent can take: it waits for its own.
+    moving = any(me in _charge(agents, roster.ended, unit) for unit in free_of_others)
     batch = math.ceil(len(shares) / BATCHES) if may_move and not moving else 0
     for unit, whose in shares.items():
         if whose == me:

@@ -166,6 +166,18 @@ def test_an_agent_that_observes_leads_only_what_no_agent_acts_on_and_is_no_confl
     assert differences(differ).keys() == {SUBJECTS[0]}
 
 
+def test_a_subject_whose_acting_agents_differ_stops_no_move_between_agents_that_observe() -> None:
+    fleet, pool = SUBJECTS[0], Subject("placement", "p")
+    acting = record("d", settings={fleet: "x", pool: "x"}), record("e", settings={pool: "y"})
+    there = roster(
+        *acting, *(record(name, settings=OBSERVING) for name in "ab"), led=dict.fromkeys(SUBJECTS[1:20], "a")
+    )
+    assert plan("d", units([fleet, pool], [(fleet, pool)]), there).take == set()
+    wanted = units(SUBJECTS[:20], [])
+    (given,) = plan("a", wanted, there).give
+    assert shares(wanted, there)[frozenset({given})] == "b"
+
+
 def test_an_agent_that_observes_waits_for_the_restart_of_one_that_acts() -> None:
     wanted, ended = units(SUBJECTS[:20], []), dict.fromkeys(SUBJECTS[:10], "a")
     there = replace(roster(record("b", settings=OBSERVING)), ended=ended)

@@ -1,16 +1,19 @@
 """Compilation of the kernels: without the interpreter's lock, cached on disk, and again when a source has changed.
 
-Also the layout of records in compiled code.
+Also the layout of records in compiled code, and the time that compilation takes.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, cast
 
 import numba
+from numba.core.event import Listener, install_listener
 from numba.extending import lower_builtin, type_callable
 
 P = ParamSpec("P")
@@ -75,6 +78,29 @@ def without_nan(lesser: Callable[[float, float], float]) -> None:
         return builder.select(builder.fcmp_ordered("<", *pair, flags=flags), *pair, flags=flags)
 
     lower_builtin(lesser, number, number)(select)  # type: ignore[no-untyped-call]
+
+
+class _Timer(Listener):
+    """Adds up the processor time between the outermost start and end of events."""
+
+    def __init__(self) -> None:
+        self.seconds, self._depth, self._began = 0.0, 0, 0.0
+
+    def on_start(self, event: Any) -> None:
+        self._began = self._began if self._depth else time.process_time()
+        self._depth += 1
+
+    def on_end(self, event: Any) -> None:
+        self._depth -= 1
+        self.seconds += 0.0 if self._depth else time.process_time() - self._began
+
+
+@contextmanager
+def compilation_timed() -> Iterator[Callable[[], float]]:
+    """Yield a function that returns the CPU seconds for which this process has compiled within the block."""
+    timer = _Timer()
+    with install_listener("numba:compile", timer):
+        yield lambda: timer.seconds
 
 
 def drop_stale(folders: Iterable[Path], sources: Iterable[Path] = ()) -> None:

@@ -4,10 +4,11 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numba
 import pytest
 
 from domain.observations.autoscaling import Floats
-from simulator.compilation import borrowing, drop_stale, inlined
+from simulator.compilation import borrowing, compilation_timed, drop_stale, inlined
 
 
 def at(path: Path, when: int) -> Path:
@@ -64,3 +65,16 @@ def test_a_function_that_counts_no_owners_returns_no_array(compile_one: Any) -> 
         with pytest.raises(TypeError, match="return an array"):
             compile_one(function)
     assert inlined(handed_on, arrays=True) is not None
+
+
+def test_the_time_of_compilation_is_measured_and_that_of_calls_is_not() -> None:
+    inner = numba.njit(lambda a: a + 1.0)
+    outer = numba.njit(lambda a: inner(a) * 2.0)
+    with compilation_timed() as compiled_s:
+        assert compiled_s() == 0.0
+        outer(1.0)
+        first = compiled_s()
+        outer(2.0)
+        assert (first > 0.0, compiled_s()) == (True, first)
+    numba.njit(lambda a: a - 1.0)(1.0)
+    assert compiled_s() == first

@@ -28,7 +28,7 @@ from typer.models import ParameterInfo
 from agent.commands.options import JsonOption, print_json, show
 from agent.kernel.text import columns, duration_text
 from domain.errors import BadInput
-from domain.units import HOUR_S
+from domain.units import HOUR_S, MINUTE_S
 from trainer.commands.endings import statuses_of_faults
 from trainer.commands.options import (
     TEXT,
@@ -167,9 +167,10 @@ def _planned(plan: Plan, workers: int) -> Answer:
     rows: list[tuple[object, ...]] = [("workers", "cores", "memory", "time")]
     rows += [(one["workers"], one["cores"], f"{one['memory_mb']} MB", duration_text(one["wall_s"])) for one in shapes]
     done = f", {plan.finished:,} more are finished" if plan.finished else ""
+    longest = f"{plan.longest_s:.2g} s" if plan.longest_s < MINUTE_S else duration_text(plan.longest_s)
     head = (
         f"{plan.items:,} cases{done}: {plan.cpu_s / HOUR_S:.3g} CPU-hours, by {plan.measured} of them, measured here; "
-        f"the longest takes {plan.longest_s:.2g} s"
+        f"the longest takes {longest}"
     )
     return Answer(data, [head, "", *columns(rows)])
 

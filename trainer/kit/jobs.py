@@ -14,6 +14,7 @@ import pickle
 import re
 import resource
 import shutil
+import socket
 import tempfile
 import threading
 import time
@@ -47,6 +48,8 @@ TASKS_PER_WORKER = 8
 """Tasks into which many small items are grouped for each worker: few enough to be cheap, enough to end together."""
 PLAN_S = 10.0
 """CPU seconds for which a plan measures."""
+REACHED_WITHIN_S = 10.0
+"""A cluster that takes no connection for so long is not there."""
 OBJECT_STORE_BYTES = 100 * 1024 * 1024
 """Items and their answers are small."""
 
@@ -284,15 +287,19 @@ def run_jobs(work: Work, jobs: Sequence[Job], workers: Workers, watch: Watch = l
 def _plan(
     work: Callable[[Any], Any], items: Sequence[Any], weight: Callable[[Any], float], count: int, finished: int
 ) -> Plan:
-    """Measure some items, drawn at random: for PLAN_S in all, at least the first."""
+    """Measure some items, drawn at random: for PLAN_S in all without compilation, at least the first."""
+    from simulator.compilation import compilation_timed
+
     start_s, found = _cpu_s(), list[tuple[float, float]]()
-    for item in Random(0).sample(items, len(items)) if count else ():
-        before = _cpu_s()
-        work(item)
-        found.append((_cpu_s() - before, weight(item)))
-        if sum(cpu_s for cpu_s, _ in found) > PLAN_S:
-            break
-    # The first call loads and compiles.
+    with compilation_timed() as compiled_s:
+        for item in Random(0).sample(items, len(items)) if count else ():
+            before = _cpu_s() - compiled_s()
+            work(item)
+            found.append((max(0.0, _cpu_s() - compiled_s() - before), weight(item)))
+            if sum(cpu_s for cpu_s, _ in found) > PLAN_S:
+                break
+        start_s += compiled_s()
+    # The first call loads.
     warm = found[1:] or found
     rate = sum(cpu_s for cpu_s, _ in warm) / sum(one for _, one in warm) if warm else 0.0
     weights = [weight(item) for item in items] or [0.0]
@@ -491,6 +498,18 @@ class _OnRay:
             watch()
 
 
+def _refuse_unless_reached(address: str) -> None:
+    """Raise BadInput unless something listens at HOST:PORT: Ray itself would try without end."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    remedy = "give local, or HOST:PORT of a cluster that is running"
+    if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
+        raise BadInput("--ray", address, remedy)
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), REACHED_WITHIN_S).close()
+    except OSError as error:
+        raise BadInput("--ray", address, f"it cannot be reached ({error}); {remedy}") from None
+
+
 @contextmanager
 def _connected(address: str, count: int) -> Iterator[None]:
     """Connect to the cluster at an address, or to one of this machine with that number of cores; BadInput."""
@@ -503,6 +522,8 @@ def _connected(address: str, count: int) -> Iterator[None]:
         # Inside a task of a cluster: the items are tasks of the same cluster. A task that waits gives its core back.
         yield
         return
+    if address != LOCAL:
+        _refuse_unless_reached(address)
     # Sockets live in it, and their paths may not be long.
     folder = tempfile.mkdtemp(prefix="trimtab-ray-", dir="/tmp") if address == LOCAL else None
     own: dict[str, Any] = {}

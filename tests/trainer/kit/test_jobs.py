@@ -8,6 +8,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 
 from domain.errors import BadInput, TrimtabError
+from simulator import compilation
 from tests.trainer.autoscaling.train.tiny_run import data_of, tiny
 from tests.trainer.kit.light_work import (
     Counting,
@@ -280,6 +282,22 @@ def test_a_plan_counts_items_to_come_and_weighs_them(monkeypatch: pytest.MonkeyP
     # One of the two is measured warm, at a second for its weight.
     assert plan.items == 10
     assert plan.cpu_s in (10 * 2.0 / 1.0, 10 * 2.0 / 3.0)
+
+
+def test_the_time_of_compilation_is_that_of_the_start_and_not_of_an_item(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first of three items takes 300 s, of which 299 s compile; more are measured until these are PLAN_S."""
+    clock, compiled = iter([0.0, 0.0, 300.0, 300.0, 301.0, 301.0, 302.0]), iter([0.0, *[299.0] * 6])
+    monkeypatch.setattr(jobs, "_cpu_s", lambda: next(clock))
+    monkeypatch.setattr(compilation, "compilation_timed", lambda: nullcontext(lambda: next(compiled)))
+    plan = planned([1, 2, 3], workers=Workers(plan=True))
+    assert (plan.measured, plan.cpu_s, plan.longest_s, plan.start_s) == (2, 3.0, 1.0, 299.0)
+
+
+@pytest.mark.parametrize("address", ["nowhere", "127.0.0.1:99999", "127.0.0.1:1", "ray://127.0.0.1:1"])
+def test_an_address_without_a_cluster_is_refused_before_ray_waits_for_it(address: str) -> None:
+    with pytest.raises(BadInput) as refused, jobs._connected(address, 1):
+        pass
+    assert (refused.value.field, refused.value.value) == ("--ray", address)
 
 
 def test_plans_of_several_parts_are_added() -> None:

@@ -478,7 +478,9 @@ class Database:
         except (SQLAlchemyError, self._engine.dialect.loaded_dbapi.Error) as error:
             self._engine.dispose()
             cause = (error.orig if isinstance(error, DBAPIError) else None) or error
-            words = sqlite_file.in_words(cause, self.path) if self.path else postgresql.in_words(cause)
+            if self.path is None:
+                raise postgresql.unavailable(self.place, cause) from error
+            words = sqlite_file.in_words(cause, self.path)
             raise LedgerUnavailable(f"ledger {self.place} cannot be used now: {words}") from error
 
 

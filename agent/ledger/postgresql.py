@@ -11,6 +11,8 @@ from typing import Any, Final, TypeVar
 from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import URL
 
+from domain.errors import LedgerUnavailable
+
 T = TypeVar("T")
 
 CONNECT_TIMEOUT_S: Final = 3
@@ -141,6 +143,26 @@ def _deadline_connection(timeout_s: float) -> Any:
     return DeadlineConnection
 
 
-def in_words(error: BaseException) -> str:
-    """Return an error that the database or its driver met, and the remedy."""
-    return f"{str(error).strip() or type(error).__name__} — check that the database runs and can be reached"
+class LedgerRefused(LedgerUnavailable):
+    """The database runs and refuses the agent, or the URL is wrong: an operator has to change something."""
+
+
+_REFUSALS: Final = (
+    (r"authentication failed|no password supplied|role .* does not exist", "correct user and password in {url}"),
+    (r"database .* does not exist", "create the database (`createdb`), or correct its name in {url}"),
+    (r"no pg_hba\.conf entry", "permit user, database and host in the server's pg_hba.conf, or correct {url}"),
+    (r"permission denied", "make the user of {url} the owner of the database"),
+    (r"invalid (\w+ value: |.*connection option|URI)|not support SSL|certificate", "correct the options of {url}"),
+)
+"""By words of the message: the driver gives no SQLSTATE of a connection that was not made."""
+
+
+def unavailable(place: str, error: BaseException) -> LedgerUnavailable:
+    """Return the error for one that the database or its driver met, with the remedy."""
+    words = str(error).strip() or type(error).__name__
+    remedies = (remedy for pattern, remedy in _REFUSALS if re.search(pattern, words))
+    refusal = next(remedies, None)
+    # A server of another language is not understood, hence the second half.
+    remedy = refusal or "check that the database runs and can be reached, and the user, password and database of {url}"
+    kind = LedgerUnavailable if refusal is None else LedgerRefused
+    return kind(f"ledger {place} cannot be used now: {words} — {remedy.format(url='TRIMTAB_LEDGER__URL')}")

@@ -22,6 +22,7 @@ from agent.kernel.parts import Parts, parts_of
 from agent.kernel.turn import TurnReport
 from agent.ledger import Ledger, LedgerOwner, lock_directory, lock_ledger, sqlite_path
 from agent.ledger.leases import AgentRecord
+from agent.ledger.postgresql import LedgerRefused
 from agent.ledger.schema import REVISIONS
 from agent.service.leader import (
     BoundLeader,
@@ -65,6 +66,7 @@ TURN_SHARE = 0.7
 """The share of the interval after which a turn begins no further call to AWS."""
 LEDGER_PATIENCE_S = 60.0
 LEDGER_RETRY_S = 3.0
+REFUSED_RETRY_S = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,7 +327,8 @@ def subject_of(parts: Iterable[Part], path: bytes) -> Subject | None:
 def opened_ledger(settings: Settings, wait: Callable[[float], object] | None) -> Ledger:
     """Return the ledger, opened; one on PostgreSQL is waited for, as at a boot it may come up after this agent.
 
-    A SQLite file that cannot be used needs a person: the error is raised at once.
+    One that refuses the agent is asked again less often, as a password may be mended on the server. A SQLite file that
+    cannot be used needs a person: the error is raised at once.
     """
     url = settings.ledger_url.get_secret_value()
     give_up_at = time.monotonic() + LEDGER_PATIENCE_S
@@ -335,8 +338,13 @@ def opened_ledger(settings: Settings, wait: Callable[[float], object] | None) ->
         except LedgerUnavailable as error:
             if url.startswith("sqlite") or wait is None or time.monotonic() >= give_up_at:
                 raise
-            log.warning("ledger_not_there_yet", detail=str(error), again_in_s=LEDGER_RETRY_S)
-            if wait(LEDGER_RETRY_S):
+            if isinstance(error, LedgerRefused):
+                retry_s = REFUSED_RETRY_S
+                log.error("ledger_refused", detail=str(error), again_in_s=retry_s)
+            else:
+                retry_s = LEDGER_RETRY_S
+                log.warning("ledger_not_there_yet", detail=str(error), again_in_s=retry_s)
+            if wait(retry_s):
                 raise
 
 

@@ -148,10 +148,13 @@ def _ledger_url(url: SecretStr) -> SecretStr:
     from sqlalchemy.exc import ArgumentError
 
     try:
-        port = make_url(text).port
+        parts = make_url(text)
     except ArgumentError:
         raise ValueError from None
-    if port is not None and not 1 <= port <= 65535:
+    # Without a database the driver would take one with the name of the user.
+    if not parts.database and not {"dbname", "service"} & parts.query.keys():
+        raise ValueError
+    if parts.port is not None and not 1 <= parts.port <= 65535:
         raise ValueError
     return url
 

@@ -286,6 +286,10 @@ PASSES_OTHERWISE = {
         "TRIMTAB_LEDGER__URL",
         [f"postgresql+psycopg://a:b@host:{port}/trimtab" for port in ("notaport", "99999", "0", "-1")],
     ),
+    "a server without a database": (
+        "TRIMTAB_LEDGER__URL",
+        [f"postgresql://a:b@host:5{end}" for end in ("", "/", "/?a=b")],
+    ),
     "a port that is none": (
         "TRIMTAB_RENDER__URL",
         [f"https://graphite.example.org:{port}/x" for port in ("notaport", "99999", "0", "-1", "", "80 ", "1_0")],

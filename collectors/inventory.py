@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -54,9 +55,10 @@ class Inventory:
     """Reads groups for the loop (`observe`) and single groups afresh for the actuator (`fresh`).
 
     details_for_s: how long hooks and refreshes are kept; at most `details_per_tick` groups are read again per tick, the
-    oldest first. unprotects_new: VMs that a group which protects each new one launched since its first reading are
-    `born_protected`. hook_name: the lifecycle hook that drains a group, by the group's name, where no tag of the group
-    names another; a group's other hooks are those of other parties.
+    oldest first, and the hooks of all that hold VMs by one never read. unprotects_new: VMs that a group which protects
+    each new one launched since its first reading are `born_protected`. hook_name: the lifecycle hook that drains a
+    group, by the group's name, where no tag of the group names another; a group's other hooks are those of other
+    parties.
     """
 
     def __init__(
@@ -189,14 +191,32 @@ class Inventory:
             or self._details[name].of != self._behind(group)
         ]
         # A VM held by a hook that is not known yet comes first: its heartbeat is running.
-        stale.sort(key=lambda name: (not _holds_vms(described[name]) or name in self._details, self._read_at(name)))
+        urgent = {name for name in stale if self._hook_due(described[name])}
+        stale.sort(key=lambda name: (name not in urgent, self._read_at(name)))
         for name in stale[: self._details_per_tick]:
             self._details[name] = self._read_details(described[name], now)
+        for name in stale[self._details_per_tick :]:
+            if name in urgent:
+                with contextlib.suppress(CloudError):
+                    group = described[name]
+                    self._details[name] = _Details(-math.inf, self._behind(group), self._hook(group), refreshing=False)
+
+    def _hook_due(self, described: dict[str, Any]) -> bool:
+        """Return whether a group holds VMs by a hook that was never read; after a take-over these are many."""
+        known = self._details.get(described["AutoScalingGroupName"])
+        return _holds_vms(described) and (known is None or (known.hook is None and known.at == -math.inf))
 
     def _read_details(self, described: Mapping[str, Any], now: float) -> _Details:
-        name = described["AutoScalingGroupName"]
-        hook = self._hook(name, hook_of(described, self._hook_name(name)))
-        return _Details(now, self._behind(described), hook, self._refreshing(name), self._launched_types(described))
+        """Return the details of a group, with a hook known before if it cannot be read; unknown, it is due again."""
+        name, of = described["AutoScalingGroupName"], self._behind(described)
+        known = self._details.get(name)
+        at, hook = now, None if known is None else known.hook
+        try:
+            hook = self._hook(described)
+        except CloudError as error:
+            if hook is None and error.failure in (FailureClass.THROTTLE, FailureClass.UNAVAILABLE):
+                at = -math.inf
+        return _Details(at, of, hook, self._refreshing(name), self._launched_types(described))
 
     def _behind(self, described: Mapping[str, Any]) -> tuple[Any, ...]:
         """Return what the details of a group follow from: with another value they are read again at once."""
@@ -238,12 +258,11 @@ class Inventory:
     def _read_at(self, name: str) -> float:
         return self._details[name].at if name in self._details else float("-inf")
 
-    def _hook(self, name: str, ours: str) -> DrainHook | None:
-        """Return the group's hook of this name; what was known before when it cannot be read now."""
-        try:
-            hooks = self._session.read("autoscaling", "DescribeLifecycleHooks", AutoScalingGroupName=name)
-        except CloudError:
-            return self._details[name].hook if name in self._details else None
+    def _hook(self, described: Mapping[str, Any]) -> DrainHook | None:
+        """Return the hook that drains a group, None where it has none; CloudError."""
+        name = described["AutoScalingGroupName"]
+        ours = hook_of(described, self._hook_name(name))
+        hooks = self._session.read("autoscaling", "DescribeLifecycleHooks", AutoScalingGroupName=name)
         for hook in hooks.get("LifecycleHooks", ()):
             if hook.get("LifecycleHookName") == ours and hook.get("LifecycleTransition") == TERMINATING:
                 return DrainHook(

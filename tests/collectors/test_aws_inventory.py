@@ -27,9 +27,11 @@ def shift() -> Iterator[Shift]:
         yield made
 
 
-def put_hook(shift: Shift, name: str, transition: str = "autoscaling:EC2_INSTANCE_TERMINATING") -> None:
+def put_hook(
+    shift: Shift, name: str, transition: str = "autoscaling:EC2_INSTANCE_TERMINATING", group: str = "web-s"
+) -> None:
     shift.world.groups.put_lifecycle_hook(
-        AutoScalingGroupName="web-s", LifecycleHookName=name, LifecycleTransition=transition, HeartbeatTimeout=120
+        AutoScalingGroupName=group, LifecycleHookName=name, LifecycleTransition=transition, HeartbeatTimeout=120
     )
 
 
@@ -166,14 +168,25 @@ def test_a_hook_that_cannot_be_read_again_stays_as_known(shift: Shift) -> None:
     assert inventory.observe(NAMES, shift.now).groups["web-s"].drain_hook == DrainHook("drain", 120.0, 12_000.0)
 
 
-def test_a_group_that_holds_a_draining_vm_has_its_hook_read_first(shift: Shift) -> None:
-    put_hook(shift, "drain")
-    shift.world.groups.terminate_instance_in_auto_scaling_group(
-        InstanceId=shift.serving()[0], ShouldDecrementDesiredCapacity=True
-    )
+def test_the_hooks_of_all_groups_that_hold_vms_are_read_first_and_again_after_a_refusal(shift: Shift) -> None:
+    """As after a take-over of many fleets, whose heartbeats are running."""
+    names = ["idle-1", "idle-2", "busy-1", "busy-2", "busy-3"]
+    for name in names:
+        shift.world.group(name, size=(0, 1, 3), LaunchTemplate={"LaunchTemplateName": "web-s"})
+        put_hook(shift, "drain", group=name)
+    shift.control.ready_now()
+    for name in names[2:]:
+        shift.world.desire(0, name)
     inventory = Inventory(shift.session, details_per_tick=1)
-    observed = inventory.observe(["web-l", "web-m", "web-s"], shift.now)
-    assert observed.groups["web-s"].drain_hook == DrainHook("drain", 120.0, 12_000.0)
+    shift.control.add_fault("throttle", operations=["DescribeLifecycleHooks"])
+    observed = inventory.observe(names, shift.now)
+    assert [observed.groups[name].drain_hook for name in names] == [None] * 5
+    shift.control.clear_faults()
+    shift.clock.advance(60.0)
+    observed = inventory.observe(names, shift.now)
+    assert [observed.groups[name].drain_hook is not None for name in names] == [False, False, True, True, True]
+    # The other details follow a few groups a turn, without their hooks once more.
+    assert calls_of(shift, inventory, names)["DescribeLifecycleHooks"] == 1
 
 
 def test_a_refresh_is_seen_and_may_be_forbidden_to_ask_about(shift: Shift) -> None:

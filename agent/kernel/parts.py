@@ -11,6 +11,7 @@ from agent.kernel.decision import Capacity, ContainerRoom, Host, Part, Status, S
 from agent.kernel.store import DecisionStore, Record
 from agent.ledger import Ledger
 from agent.ledger.kept import StoredState
+from agent.ledger.leases import differences
 from agent.settings.plug_ins import DECISIONS, installed, load, refused
 from domain.errors import BadInput, UnknownName
 from domain.subject import AUTOSCALING, Subject
@@ -122,13 +123,17 @@ class Parts(Sequence[Part]):
         return frozenset[str]().union(*(part.retained(subject) for part in self._parts))
 
     def statuses(self, wanted: Iterable[tuple[Part, str]], now: float) -> Iterator[tuple[Part, Status]]:
-        """Yield the status of each of these subjects, on a shared ledger with the agent that leads it."""
-        leases = self.ledger.roster().leases if self.ledger.shared else None
+        """Yield the status of each of these subjects, on a shared ledger with its leader, or the reason for none."""
+        roster = self.ledger.roster() if self.ledger.shared else None
+        differing = {} if roster is None else differences(roster)
         for part, name in wanted:
             status = part.status(name, now)
-            if leases is not None:
-                lease = leases.get(Subject(part.name, name))
+            if roster is not None:
+                subject = Subject(part.name, name)
+                lease = roster.leases.get(subject)
                 led = f"led by {lease.agent} under epoch {lease.epoch}" if lease else "led by no agent"
+                if lease is None and (why := differing.get(subject) or roster.absence(subject)):
+                    led += f": {why}"
                 of_lease = {"led_by": lease.agent, "epoch": lease.epoch} if lease else {"led_by": None, "epoch": None}
                 data = {**status.data, **of_lease}
                 status = replace(status, lines=(*status.lines, f"  {led}"), data=data)

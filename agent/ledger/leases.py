@@ -6,7 +6,8 @@ however many subjects there are. `beat` runs in a write transaction, of which th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import inf
@@ -74,6 +75,15 @@ class Roster:
     ends_in_s: Mapping[str, float] = field(default_factory=dict)
     ended: Mapping[Subject, str] = field(default_factory=dict)
 
+    def absence(self, subject: Subject) -> str:
+        """Return why no live agent may lead a subject, "" where one may."""
+        agents = [one for one in self.agents.values() if subject in one.settings]
+        if any(not one.observes for one in agents):
+            return ""
+        if subject in self.ended:
+            return f"agent {self.ended[subject]} has ended: start it"
+        return "" if agents else "no live agent has it in its settings"
+
 
 @dataclass(frozen=True, slots=True)
 class Moves:
@@ -82,6 +92,39 @@ class Moves:
     take: frozenset[Subject] = frozenset()
     give: frozenset[Subject] = frozenset()
     pending: bool = False
+
+
+def acting_or_all(agents: Sequence[AgentRecord]) -> Sequence[AgentRecord]:
+    """Return the agents that act, or all where none does."""
+    return [one for one in agents if not one.observes] or agents
+
+
+def with_lead(roster: Roster) -> list[AgentRecord]:
+    """Return the live agents with the oldest schema among the acting ones, if any act."""
+    agents = [one for _, one in sorted(roster.agents.items())]
+    oldest = min((one.revision for one in acting_or_all(agents)), default="")
+    return [one for one in agents if one.revision == oldest]
+
+
+def differences(roster: Roster) -> dict[Subject, str]:
+    """Return the subjects whose settings differ between agents, each with a sentence that names both sides.
+
+    An agent that observes is compared for the subjects that no agent acts on.
+    """
+    agents = with_lead(roster)
+    acting = [one for one in agents if not one.observes]
+    acted_on = set[Subject]().union(*(one.settings for one in acting))
+    by_digest: dict[Subject, dict[str, str]] = defaultdict(dict)
+    for agent in agents:
+        settings = agent.settings.items()
+        for subject, digest in settings if not agent.observes else (it for it in settings if it[0] not in acted_on):
+            by_digest[subject].setdefault(digest, f"{agent.name} (process {agent.process})")
+    return {
+        subject: f"nothing is executed for {subject}: its settings, or settings of every subject such as "
+        f"TRIMTAB_GRACE_S, differ between the agents {' and '.join(sides.values())}: give all agents the same"
+        for subject, sides in by_digest.items()
+        if len(sides) > 1
+    }
 
 
 class NameTaken(LedgerError):

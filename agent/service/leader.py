@@ -15,7 +15,7 @@ from agent.kernel.leads import Leads
 from agent.kernel.turn import TurnReport
 from agent.ledger import Ledger, LedgerOwner
 from agent.ledger.leases import AgentRecord, Moves, Roster
-from agent.service.shares import Managed, Shares, differences, has_successor, owner, plan, waits
+from agent.service.shares import Managed, Shares, has_successor, owner, plan, waits
 from agent.settings import Settings
 from agent.settings.subjects import described_subjects
 from collectors.aws import AwsSession
@@ -200,7 +200,7 @@ class LeaseLeader:
 
     def differences(self) -> Mapping[Subject, str]:
         """Return the subjects without a leader because their settings differ between agents, with both sides."""
-        return differences(self._roster) if since_boot() < self._roster_until else {}
+        return self._shares.differences if since_boot() < self._roster_until else {}
 
     def is_elsewhere(self, subject: Subject) -> bool:
         """Return whether an agent has a subject in its settings, or it is another one's share without.

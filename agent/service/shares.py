@@ -17,14 +17,22 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from agent.ledger.leases import OBSERVERS_WAIT_S, OBSERVES, AgentRecord, Moves, Roster
+from agent.ledger.leases import (
+    OBSERVERS_WAIT_S,
+    OBSERVES,
+    AgentRecord,
+    Moves,
+    Roster,
+    acting_or_all,
+    differences,
+    with_lead,
+)
 from domain.decisions import Mode
 from domain.errors import LedgerError
 from domain.subject import Subject
@@ -96,41 +104,8 @@ def _charge(agents: Collection[AgentRecord], ended: Mapping[Subject, str], unit:
     """
     concerned = [one for one in agents if not one.settings.keys().isdisjoint(unit)]
     lately = not ended.keys().isdisjoint(unit)
-    able = [one for one in _first(concerned) if unit <= one.settings.keys() and not (one.observes and lately)]
+    able = [one for one in acting_or_all(concerned) if unit <= one.settings.keys() and not (one.observes and lately)]
     return [one.name for one in able if one.ready or not has_successor(one, agents)]
-
-
-def _first(agents: Sequence[AgentRecord]) -> Sequence[AgentRecord]:
-    """Return the agents that act, or all where none does."""
-    return [one for one in agents if not one.observes] or agents
-
-
-def _oldest(roster: Roster) -> list[AgentRecord]:
-    """Return the live agents with the oldest schema among the acting ones, if any act."""
-    agents = [one for _, one in sorted(roster.agents.items())]
-    oldest = min((one.revision for one in _first(agents)), default="")
-    return [one for one in agents if one.revision == oldest]
-
-
-def differences(roster: Roster) -> dict[Subject, str]:
-    """Return the subjects whose settings differ between agents, each with a sentence that names both sides.
-
-    An agent that observes is compared for the subjects that no agent acts on.
-    """
-    agents = _oldest(roster)
-    acting = [one for one in agents if not one.observes]
-    acted_on = set[Subject]().union(*(one.settings for one in acting))
-    by_digest: dict[Subject, dict[str, str]] = defaultdict(dict)
-    for agent in agents:
-        settings = agent.settings.items()
-        for subject, digest in settings if not agent.observes else (it for it in settings if it[0] not in acted_on):
-            by_digest[subject].setdefault(digest, f"{agent.name} (process {agent.process})")
-    return {
-        subject: f"nothing is executed for {subject}: its settings, or settings of every subject such as "
-        f"TRIMTAB_GRACE_S, differ between the agents {' and '.join(sides.values())}: give all agents the same"
-        for subject, sides in by_digest.items()
-        if len(sides) > 1
-    }
 
 
 def waits(me: str, roster: Roster) -> str:
@@ -141,7 +116,7 @@ def waits(me: str, roster: Roster) -> str:
     if mine.observes and mine.settings and mine.settings.keys() <= roster.ended.keys():
         acted = ", ".join(sorted({roster.ended[subject] for subject in mine.settings}))
         return f"{acted} acted within the last {OBSERVERS_WAIT_S:.0f} s: {me} observes, and leads after that time only"
-    leading = _oldest(roster)
+    leading = with_lead(roster)
     if mine in leading:
         return ""
     other = leading[0]
@@ -154,22 +129,29 @@ def waits(me: str, roster: Roster) -> str:
 
 def shares(wanted: Collection[Unit], roster: Roster) -> dict[Unit, str | None]:
     """Return the agent whose share each unit is; None for a unit whose settings differ, or that no agent has."""
-    agents, differing, ended = _oldest(roster), differences(roster).keys(), roster.ended
+    agents, differing, ended = with_lead(roster), differences(roster).keys(), roster.ended
     return {unit: owner(unit, _charge(agents, ended, unit)) if differing.isdisjoint(unit) else None for unit in wanted}
 
 
 class Shares:
-    """The shares by the last roster, computed again after a change of the agents or the units only."""
+    """The shares by the last roster, computed again after a change of the agents or the units only.
+
+    differences: see `differences`; new ones are logged.
+    """
 
     def __init__(self) -> None:
         self._of: tuple[object, ...] = ()
         self._shares: Mapping[Unit, str | None] = {}
+        self.differences: Mapping[Subject, str] = {}
 
     def __call__(self, wanted: Collection[Unit], roster: Roster) -> Mapping[Unit, str | None]:
         """Return the agent whose share each unit is, see `shares`."""
         of = wanted, roster.agents, roster.ended
         if self._of != of:
+            before, self.differences = self.differences, differences(roster)
             self._of, self._shares = of, shares(wanted, roster)
+            if new := sorted(self.differences.keys() - before.keys()):
+                log.warning("settings_differ", subjects=len(new), detail=self.differences[new[0]])
         return self._shares
 
 
@@ -180,7 +162,7 @@ def plan(me: str, shares: Mapping[Unit, str | None], roster: Roster, *, may_give
     one has just ended; then a batch of units, ceil(units / BATCHES), goes to the agents whose shares they are, once
     these have taken the batches before.
     """
-    process, agents = roster.agents[me].process, _oldest(roster)
+    process, agents = roster.agents[me].process, with_lead(roster)
     mine = {subject for subject, lease in roster.leases.items() if lease.process == process}
     take: set[Subject] = set()
     give = mine.difference(*shares)

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from agent.autoscaling.report import MinuteReport, with_fleets
 from agent.kernel.leads import Leads
@@ -490,8 +491,12 @@ def test_an_agent_that_must_wait_for_an_older_version_says_for_which(site: Site)
 
 def test_settings_that_differ_are_named_as_long_as_they_are_known(site: Site) -> None:
     site.others = {"ben": replace(BEN, settings={WEB: "other"})}
-    leader = a_leader(site)
+    with capture_logs() as logs:
+        leader = a_leader(site)
+        site.beat_once()
     assert (led(leader), leader.differences().keys()) == ({}, {WEB})
+    (warning,) = (one for one in logs if one["event"] == "settings_differ")
+    assert warning["detail"] == leader.differences()[WEB]
     site.now += LEASE_S
     assert leader.differences() == {}
 

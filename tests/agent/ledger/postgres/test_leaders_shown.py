@@ -8,6 +8,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from sqlalchemy import text
 from typer.testing import CliRunner
 
 from agent.commands.main import app
@@ -52,9 +53,28 @@ def test_status_api_and_page_show_the_leader_of_each_subject(running: Running, u
     assert "  led by north under epoch 2" in shown.stdout.splitlines()
     data = json.loads(CliRunner().invoke(app, ["status", "--json", "--ledger", url]).stdout)
     assert [one["led_by"] for one in data["fleets"]] == ["north"]
-    running.world.ledger.give_up("host:1")
-    shown = CliRunner().invoke(app, ["status", "autoscaling", "web", "--ledger", url])
-    assert "  led by no agent" in shown.stdout.splitlines()
+
+
+def test_the_status_of_a_subject_without_a_leader_has_the_reason(running: Running, url: str) -> None:
+    def led() -> str:
+        shown = CliRunner().invoke(app, ["status", "autoscaling", "web", "--ledger", url])
+        (line,) = (one for one in shown.stdout.splitlines() if one.startswith("  led by"))
+        return line
+
+    ledger, web = running.world.ledger, fleet_subject("web")
+    give = Moves(give=frozenset({web}))
+    for name in ("north", "south"):
+        agent = AgentRecord(name, f"{name}:1", "0014", settings={web: name})
+        ledger.give_up("host:1")
+        ledger.beat(agent, (), 60.0, 0.0, lambda there: give)
+    assert "north (process north:1) and south (process south:1)" in led()
+    ledger.give_up("south:1")
+    assert led() == "  led by no agent"
+    ledger.give_up("north:1")
+    assert "agent south has ended" in led()
+    with ledger.database.write() as connection:
+        connection.execute(text("DELETE FROM agent"))
+    assert "no live agent" in led()
 
 
 def test_a_pause_and_a_pin_by_any_agent_reach_the_leader_at_its_next_turn(running: Running) -> None:

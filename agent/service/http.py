@@ -69,9 +69,8 @@ def lead_check(agent: Agent) -> Check:
         return Check("leader", False, f"no agent leads {', '.join(without)}, so nothing is decided for these")
     led = sum(mine.of(subject) is not None for subject in subjects)
     named = ", ".join(sorted(set(others.values())))
-    return Check(
-        "leader", True, f"this agent leads {led} of {len(subjects)} subjects" + (f"; {named}" if named else "")
-    )
+    by_others = f"; agents that lead: {named}" if named else ""
+    return Check("leader", True, f"this agent leads {led} of {len(subjects)} subjects{by_others}")
 
 
 def clock_check(agent: Agent) -> Check:

@@ -142,7 +142,7 @@ policy of `trimtab simulate oversubscription`.
 
 def _lines_searched(summary: dict[str, Any], path: Path) -> list[str]:
     chosen, weeks = summary["choice"], summary["release"]
-    titles = ("", "cores saved", "core-hours", "machines", "in the mean", "hot, mean", "hot, worst", "needs raised by")
+    titles = ("", "cores saved", "core-hours", "machines", "in the mean", "broken, mean", "broken, worst", "raised by")
     rows: list[tuple[object, ...]] = [titles]
     figures = [(f"seed {seed}", one) for seed, one in zip(summary["seeds"], chosen["by_seed"], strict=True)]
     rows += [
@@ -156,7 +156,9 @@ def _lines_searched(summary: dict[str, Any], path: Path) -> list[str]:
         for label, one in figures
     ]
     hot = max(max(week["c_hot_r"], week["c_hot_r_analytic"]) for week in weeks)
-    verdict = "released" if all(summary["feasible"]) else "not released: a week breaks the promise"
+    rejecting = sum(bool(week["rejects"]) for week in weeks)
+    why = f"{rejecting} of them reject requests, for want of machines" if rejecting else "one breaks the promise"
+    verdict = "released" if all(summary["feasible"]) else f"not released: {why}"
     return [
         f"{counted(len(summary['seeds']), 'seed')}, {duration_text(sum(summary['cpu_s']))} of one core, "
         f"on {chosen['weeks']} validation weeks:",

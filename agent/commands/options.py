@@ -99,7 +99,7 @@ HELD = r"\b(?P<held>shrunk|moved|skipped|in progress|paused|pinned|observe|lower
 STYLES = {"word.good": "green", "word.bad": "bold red", "word.held": "yellow"}
 
 
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _MAKE_ROOM = ": make room there and give the same command again; a file is written whole or not at all"
 
 
@@ -136,7 +136,7 @@ class Program(TyperGroup):
 
 def print_error(error: Exception) -> None:
     """Print an error for people, on standard error, with the remedy for a full disk."""
-    full = isinstance(error, OSError) and error.errno in _FULL
+    full = isinstance(error, OSError) and error.errno in FULL
     typer.echo(f"error: {error}{_MAKE_ROOM if full else ''}", err=True)
 
 

@@ -334,7 +334,8 @@ class OversubscriptionPart(Part):
             try:
                 yield ok(subject, f"policy {policy_of(rules.policy, rules, models).text}")
             except TrimtabError as error:
-                yield missing(subject, f"policy {rules.policy}: {error}", "correct the file, or set moving-average")
+                remedy = f"correct the file, or set TRIMTAB_POOLS__{name}__POLICY=moving-average"
+                yield missing(subject, f"policy {rules.policy}: {error}", remedy)
 
     @classmethod
     def model(cls, path: Path) -> ModelSummary:

@@ -109,7 +109,8 @@ def read_rule(path: Path) -> RuleFile:
     try:
         content = read_file(path, LARGEST_BYTES)
     except OSError as error:
-        raise BadInput("rule file", str(path), f"give a JSON file of a rule that can be read: {error}") from None
+        remedy = f"give a JSON file of a rule that can be read, such as rule.json: {error.strerror}"
+        raise BadInput("rule file", str(path), remedy) from None
     return rule_in(content, path)
 
 

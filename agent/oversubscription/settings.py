@@ -112,7 +112,8 @@ class PoolSettings(Section, title="A pool"):
     objective: ObjectiveName = Field(
         "core-hours",
         description="Saving that `trimtab learn oversubscription` trains a rule for: requested cores, the same by the "
-        "hours that VMs stay, or machines in use. Of a folder as `rule:`, OBJECTIVE/rule.json in it decides.",
+        "hours that VMs stay, or machines in use. Of a folder as `rule:`, rule.json in it decides, else "
+        "OBJECTIVE/rule.json.",
     )
     actions: tuple[float, ...] = Field(ACTIONS, description="Levels of rates, rising, the last 1.0, as a JSON list.")
     alpha: float = Field(
@@ -218,9 +219,12 @@ def check_policy(text: str, rules: PoolRules) -> None:
 
 
 def rule_path(given: str, rules: PoolRules) -> Path:
-    """Return the file that `rule:` names: itself, or in a folder the one of the pool's objective."""
+    """Return the file that `rule:` names: itself, or in a folder rule.json, else the one of the pool's objective."""
     # `Path.is_dir` raises for a path without permission, or with a name that is too long.
-    return Path(given, rules.objective, "rule.json") if os.path.isdir(given) else Path(given)
+    if not os.path.isdir(given):
+        return Path(given)
+    one = Path(given, "rule.json")
+    return one if os.path.isfile(one) else Path(given, rules.objective, "rule.json")
 
 
 def static_rate(text: str) -> float:
@@ -259,7 +263,9 @@ def read_rates(path: Path) -> FileRates:
     try:
         return rates_in(read_file(path, LARGEST_RATES_BYTES), path)
     except OSError as error:
-        raise BadInput("rates file", str(path), f"give a JSON file of rates that can be read: {error}") from None
+        raise BadInput(
+            "rates file", str(path), f"give a JSON file of rates that can be read: {error.strerror}"
+        ) from None
 
 
 def rates_in(content: bytes, path: Path) -> FileRates:

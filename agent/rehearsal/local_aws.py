@@ -14,7 +14,7 @@ from typing import Any
 
 from agent.rehearsal.scenario import AGENT_KEY, OWNER_KEY, REGION, SECRET, VISIBILITY_S, aws_client, make_group
 from agent.settings import load_settings, read_settings
-from agent.settings.file import CONFIG
+from agent.settings.file import CONFIG, read_settings_file
 from agent.settings.names import name_of, values
 from domain.clock import WallClock
 from domain.errors import BadInput
@@ -43,12 +43,17 @@ def variables_of(path: Path) -> dict[str, str]:
     Of a TOML file that is the one which names it.
     """
     if path.suffix == ".toml":
-        return {CONFIG: str(path.absolute())}
+        found = {CONFIG: str(path.absolute())}
+        try:
+            read_settings_file(found)
+        except BadInput as error:
+            raise BadInput("FILE", str(path), error.remedy) from None
+        return found
     try:
         lines = path.read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput("FILE", str(path), f"give a settings file, as `trimtab init` writes it: {error}") from None
-    found: dict[str, str] = {}
+    found = {}
     for number, line in enumerate(lines, start=1):
         try:
             words = [word for word in shlex.split(line, comments=True) if word != "export"]

@@ -58,7 +58,11 @@ class ValueHint:
     phrase: str
 
 
-Key = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,62}$")]
+Key = Annotated[
+    str,
+    Field(pattern=r"^[a-z][a-z0-9_-]{0,62}$"),
+    ValueHint("at most 63 lower-case letters, digits, - and _, the first a letter"),
+]
 """The short name of a fleet or group: one segment of a metric path and of an environment variable's name."""
 KEY_PHRASE = "a key of lower-case letters, digits, - and _ that begins with a letter (keys are read in lower case)"
 
@@ -229,6 +233,8 @@ def expected(name: str, field: FieldInfo) -> str:
         return "true or false"
     if isinstance(kind, type) and issubclass(kind, Enum):
         return "one of " + ", ".join(str(member.value) for member in kind)
+    if get_origin(kind) is tuple:
+        return "a JSON list of numbers, such as [0.5, 1.0]"
     if kind in (int, float):
         what, measure = "a whole number" if kind is int else "a number", unit(name)
         of = f" of {measure}" if measure else ""

@@ -399,7 +399,7 @@ class HttpSettings(Section, title="HTTP"):
         None,
         description="Unix socket, mode 0660; access to it gives every permission. "
         "Not set: `trimtab.sock` in the state directory.",
-        examples=["/run/trimtab/trimtab.sock"],
+        examples=["/var/lib/trimtab/trimtab.sock"],
     )
     host: Host = Field("127.0.0.1", description="Address for TCP; `0.0.0.0` for every interface.")
     port: int | None = Field(

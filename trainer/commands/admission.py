@@ -19,6 +19,7 @@ from trainer.commands.admission_population import FitAdmission, PriceAdmission
 from trainer.commands.endings import STATUSES_OF_GATE, STATUSES_OF_PROMISE, End
 from trainer.commands.learn import PromiseLearning, gate_lines, round_end
 from trainer.commands.options import (
+    CHECKED_FOLDER,
     Bounds,
     Rows,
     Written,
@@ -200,7 +201,9 @@ Policies:
     final_runs: Annotated[int, "N", "Runs that the result is held to.", Bounds(min=2)] = 500
     bracket: Annotated[str | None, "LOW,HIGH", "Thresholds to search between, else all."] = None
     years: YearsOption = 3.0
-    out: Annotated[Path | None, "FOLDER", "Folder of runs; a run that it holds is not played again."] = None
+    out: Annotated[
+        Path | None, "FOLDER", "Folder of runs; a run that it holds is not played again.", CHECKED_FOLDER
+    ] = None
 
     def run(self) -> Answer:
         """Search for both answers."""
@@ -308,7 +311,7 @@ Experiments:
     )
     runs: Annotated[int, "N", "Runs per rule and threshold, seeds from 0 on.", Bounds(min=1)] = 60
     years: YearsOption = 3.0
-    out: Annotated[Path, "FOLDER", "Runs and report; runs that it holds are not played again."] = Path(
+    out: Annotated[Path, "FOLDER", "Runs and report; runs that it holds are not played again.", CHECKED_FOLDER] = Path(
         "admission-evidence"
     )
 

@@ -22,7 +22,7 @@ from agent.commands.options import LedgerOption
 from domain.errors import BadInput
 from domain.units import MINUTE_S
 from trainer.commands.endings import OUT, REFUSED, ROLLED_BACK, TOO_LITTLE, End, end_of_promise, with_status
-from trainer.commands.options import CHECKED_FOLDER, AtOption, Bounds, TryOption
+from trainer.commands.options import FOLDER, AtOption, Bounds, TryOption
 from trainer.commands.verb import Answer, ModelsVerb
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Learning(ModelsVerb):
 
     name: str
     ledger: LedgerOption = None
-    out: Annotated[Path | None, "DIR", "Folder of the round; else runs/learn/DECISION-SUBJECT.", CHECKED_FOLDER] = None
+    out: Annotated[Path | None, "DIR", "Folder of the round; else runs/learn/DECISION-SUBJECT.", FOLDER] = None
     cpu_minutes: Annotated[
         float | None, "MINUTES", "Time of a processor, over all resumptions; else of the settings.", Bounds(min=0.01)
     ] = None

@@ -30,7 +30,7 @@ from trainer.commands.endings import (
     TOO_LITTLE,
     statuses_of_faults,
 )
-from trainer.commands.options import Bounds, epilog
+from trainer.commands.options import CHECKED_FOLDER, Bounds, epilog
 from trainer.commands.verb import Answer, ParallelVerb, row_of
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ Exit status:
     """Each round has a budget, and continues from its folder."""
     ledger: LedgerOption = None
     models_dir: Annotated[Path | None, "DIR", "Directory of models; else that of the settings."] = None
-    out: Annotated[Path, "DIR", "Folder of the rounds, DIR/DECISION/SUBJECT."] = OUT
+    out: Annotated[Path, "DIR", "Folder of the rounds, DIR/DECISION/SUBJECT.", CHECKED_FOLDER] = OUT
     cpu_minutes: Annotated[
         float | None, "MINUTES", "Budget of each subject; else of the settings.", Bounds(min=0.01)
     ] = None

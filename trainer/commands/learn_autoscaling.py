@@ -16,7 +16,7 @@ from domain.errors import BadInput
 from domain.units import HOUR_S
 from trainer.commands.endings import BUDGET_USED, NOT_TRUE, OUT, REFUSED, STATUSES_OF_FAULTS, TOO_LITTLE, End
 from trainer.commands.learn import Learning
-from trainer.commands.options import CHECKED_FOLDER, Bounds, epilog
+from trainer.commands.options import FOLDER, Bounds, epilog
 from trainer.commands.verb import Answer
 
 if TYPE_CHECKING:
@@ -72,9 +72,9 @@ Exit status:
         None
     )
     check_only: Annotated[bool, "--check", "Cut windows and check the simulator, no more."] = False
-    out: Annotated[
-        Path | None, "DIR", "Folder of the round, also to continue it; else runs/learn/FLEET.", CHECKED_FOLDER
-    ] = None
+    out: Annotated[Path | None, "DIR", "Folder of the round, also to continue it; else runs/learn/FLEET.", FOLDER] = (
+        None
+    )
     setting: Annotated[list[str] | None, "--set", "FIELD=VALUE", "A field of the scorer's recipe; repeatable."] = None
     start: Annotated[str, "RUN|FILE|scorer", "Scorer to start from where the fleet has none."] = "scorer"
     workers: Annotated[int, "N", "Processes of --check.", Bounds(min=1)] = 1

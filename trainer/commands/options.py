@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 import re
 import shlex
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -15,7 +17,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from typer import Context, Option
 
-from agent.commands.options import examples, show
+from agent.commands.options import FULL, examples, show
 from agent.kernel.text import columns
 from domain.errors import BadInput
 
@@ -129,7 +131,28 @@ AlphaOption = Annotated[
     "Required chance of a week with fewer hot hours than promised.",
     Check(lambda alpha: 0.0 < alpha < 1.0, "give a probability between 0 and 1, such as 0.95"),
 ]
-CHECKED_FOLDER = Check(lambda path: path.is_dir() or not path.exists(), "name a folder")
+
+
+def _is_folder(path: Path) -> bool:
+    """Return whether a folder can be written; one that is missing is made and removed again.
+
+    Permissions alone do not decide: root has each of them, and makes no folder in /proc. A full disk has its remedy.
+    """
+    missing = [one for one in (path, *path.parents) if not os.path.exists(one)]
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        return os.access(path, os.W_OK)
+    except OSError as error:
+        return error.errno in FULL
+    finally:
+        for one in missing:
+            with suppress(OSError):
+                one.rmdir()
+
+
+FOLDER = Check(lambda path: path.is_dir() or not path.exists(), "name a folder")
+"""Of a verb that makes it itself, and has an exit status for a folder that cannot be written."""
+CHECKED_FOLDER = Check(_is_folder, "name a folder that can be written")
 PageOption = Annotated[Path | None, "--out", "FOLDER", "Write report.html and its numbers here.", CHECKED_FOLDER]
 ForceOption = Annotated[bool, "--force", "Write over a file that exists."]
 PricesOption = Annotated[str | None, "train|m5a", "Price table, else the world's prices."]

@@ -18,6 +18,7 @@ from domain.units import DAY_S
 from trainer.commands.endings import STATUSES_OF_GATE, STATUSES_OF_PROMISE, End
 from trainer.commands.learn import PromiseLearning, gate_lines, round_end
 from trainer.commands.options import (
+    CHECKED_FOLDER,
     AlphaOption,
     Bounds,
     Check,
@@ -175,7 +176,9 @@ Written to --out: rates.json, a policy of `trimtab simulate oversubscription`.
     ] = None
     evaluations: Annotated[int, "Weeks assessed by a search.", Bounds(min=1)] = EVALUATIONS
     seed: Annotated[int, "Seed of the search.", Bounds(min=0)] = 0
-    out: Annotated[Path | None, "FOLDER", "Where to write; else .trimtab/oversubscription/SCENARIO."] = None
+    out: Annotated[
+        Path | None, "FOLDER", "Where to write; else .trimtab/oversubscription/SCENARIO.", CHECKED_FOLDER
+    ] = None
 
     def run(self) -> Answer:
         """Search, and write the rates."""

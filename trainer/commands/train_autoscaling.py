@@ -14,7 +14,7 @@ from typer import Argument
 from agent.commands.options import examples
 from agent.kernel.text import duration_text
 from domain.errors import BadInput
-from trainer.commands.options import Bounds, DeviceOption, SetOption, epilog, settings_of, write_config
+from trainer.commands.options import CHECKED_FOLDER, Bounds, DeviceOption, SetOption, epilog, settings_of, write_config
 from trainer.commands.train import Training
 from trainer.commands.train_scorer import LSTM, PPO, SCORER, refuse_others, train_scorers
 from trainer.commands.verb import Answer, Verb
@@ -251,7 +251,7 @@ class TrainExport(Verb):
     checkpoint: Annotated[
         Path, Argument(metavar="CHECKPOINT", help="Directory of a checkpoint, or of a run: its best one.")
     ]
-    out: Annotated[Path, "DIRECTORY", "Where to write the model file."] = Path()
+    out: Annotated[Path, "DIRECTORY", "Where to write the model file.", CHECKED_FOLDER] = Path()
     episodes: Annotated[int, "Episodes that its cost is reported on.", Bounds(min=1)] = 30
 
     def run(self) -> Answer:

@@ -118,7 +118,7 @@ class ParallelVerb(Verb):
 
     workers: Annotated[int, "N", "Processes; cores of a local Ray.", Bounds(min=1)] = 1
     ray: RayOption = None
-    resume: Annotated[bool, "Continue the same command where it was stopped."] = False
+    resume: Annotated[bool, "Continue the same command, in the same folder, where it was stopped."] = False
     plan: Annotated[bool, "Measure a few cases, print CPU time and workers, and do nothing else."] = False
 
     @cached_property
@@ -129,6 +129,8 @@ class ParallelVerb(Verb):
 
         command = command_of(self.ctx, _NOT_OF_CASES)
         file = ANSWERS / f"{self.ctx.info_name}-{sha256(command.encode()).hexdigest()[:12]}"
+        if self.resume and not file.exists():
+            typer.echo(f"--resume: no finished cases of this command are stored in {file}", err=True)
         answers = AnswerFile(file, resume=self.resume or self.plan)
         return Workers(self.workers, self.ray, answers, self.plan)
 

@@ -65,12 +65,12 @@ def read_cluster(source: str, cluster: str, since: float | None = None, until: f
     with reading(source) as ledger:
         store, place = AdmissionStore(ledger), ledger.place
         known, span = store.clusters(), store.span_of_events(cluster)
-        check_known("--cluster", cluster, known, ledger, "cluster")
+        check_known("cluster", cluster, known, ledger, "cluster")
         first = span[0] if span is not None and since is None else since
         # Nothing is known of the time after the last event: a table must not say that cores lived on in it.
         last = None if span is None else min(span[1] + 1.0, span[1] + 1.0 if until is None else until)
         if span is None or first is None or last is None or first >= last or last <= span[0]:
-            raise none_in_span("--cluster", cluster, place, "events", "report events, or ")
+            raise none_in_span("cluster", cluster, place, "events", "report events, or ")
         turned_away = store.turned_away(cluster, first, last)
     events = LedgerRows(source, lambda ledger: AdmissionStore(ledger).stream(cluster, last))
     return ClusterRecord(cluster, first, last, place, events, turned_away)
@@ -245,7 +245,7 @@ def export_table(
 
     def side(digest: str) -> dict[str, Any]:
         if not counts.deployments:
-            raise NoRecord("--cluster", recorded.cluster, "no deployment began in this span: widen --since and --until")
+            raise NoRecord("cluster", recorded.cluster, "no deployment began in this span: widen --since and --until")
         return _side(recorded, counts, version, parameters, digest)
 
     return write_table(path, table_of(recorded, counts, on_time), side)

@@ -47,7 +47,7 @@ def export_trace(
     def side(digest: str) -> dict[str, Any]:
         if not summary.jobs:
             why = f"the recording of {recorded.fleet.name} has no jobs, or nothing of their length"
-            raise BadInput("--fleet", recorded.fleet.name, f"{why}: give a longer span")
+            raise BadInput("fleet", recorded.fleet.name, f"{why}: give a longer span")
         return summary.side(version, parameters, digest)
 
     return write_table(path, lines(), side)

@@ -82,7 +82,7 @@ def read_pool(source: str, pool: str, since: float | None = None, until: float |
         until_h = last + 1 if end is None else min(end, last + 1)
         newest = deque(_hours(ledger, pool, max(first or 0, until_h - HOURS_PER_DAY), end), maxlen=1)
     if not newest:
-        raise none_in_span("--pool", pool, place, "hour")
+        raise none_in_span("pool", pool, place, "hour")
     hours = LedgerRows(source, lambda ledger: _hours(ledger, pool, first, end))
     return PoolRecord(pool, hours, newest[0].rules, newest[0].policy, place)
 
@@ -151,7 +151,7 @@ def newest_of(source: str, pool: str) -> float:
 
 def _newest_hour(ledger: Ledger, pool: str) -> int:
     last = recorded_hours.newest_hour(ledger.database, pool)
-    check_known("--pool", pool, recorded_hours.pools_of(ledger.database), ledger, "hour of a pool")
+    check_known("pool", pool, recorded_hours.pools_of(ledger.database), ledger, "hour of a pool")
     assert last is not None, "a pool is known by its hours"
     return last
 
@@ -272,7 +272,7 @@ class ScenarioWriter:
         recorded = self._recorded
         if not self.weeks:
             why = f"no week of {recorded.horizon_h} h has {LEAST_HOURS:.0%} of its hours recorded"
-            raise NoRecord("--pool", recorded.pool, f"{why}: give a longer span")
+            raise NoRecord("pool", recorded.pool, f"{why}: give a longer span")
         mu, sd = self.sums.profile()
         rows = [
             f"{n},{hour},{'' if np.isnan(mu[n, hour]) else f'{mu[n, hour]:.6f}'},"

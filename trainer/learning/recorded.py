@@ -120,10 +120,10 @@ def read_recorded(source: str, fleet: str, since: float | None = None, until: fl
     """
     with reading(source) as ledger:
         place = ledger.place
-        check_known("--fleet", fleet, FleetStore(ledger).fleets(), ledger, "fleet")
+        check_known("fleet", fleet, FleetStore(ledger).fleets(), ledger, "fleet")
         newest = newest_minute(ledger.database, fleet, since, until)
     if newest is None:
-        raise none_in_span("--fleet", fleet, place, "minute")
+        raise none_in_span("fleet", fleet, place, "minute")
     minutes = LedgerRows(source, lambda ledger: read_minutes(ledger.database, fleet, since, until))
     return Recording(newest.context.fleet, minutes, newest.context, place)
 
@@ -136,7 +136,7 @@ def read_decisions(
     Raises as `read_recorded` does, but for a span without any.
     """
     with reading(source) as ledger:
-        check_known("--fleet", fleet, FleetStore(ledger).fleets(), ledger, "fleet")
+        check_known("fleet", fleet, FleetStore(ledger).fleets(), ledger, "fleet")
         yield from FleetStore(ledger).inputs(fleet, since, until)
 
 

@@ -607,3 +607,15 @@ def test_of_a_folder_the_rule_of_the_objective_decides(tmp_path: Path) -> None:
         assert policy.rule.base == {"web": base}
     with pytest.raises(BadInput, match=r"core-hours/rule\.json"):
         policy_of(f"rule:{tmp_path}", rules(objective="core-hours"))
+    rule_file(tmp_path, {"web": 0.9}).rename(tmp_path / "rule.json")
+    trained = policy_of(f"rule:{tmp_path}", rules(objective="machines"))
+    assert trained.rule is not None
+    assert trained.rule.base == {"web": 0.9}, "the file that training wrote"
+
+
+@pytest.mark.parametrize("kind", ["rule", "rates"])
+def test_a_file_that_is_missing_is_named_without_numbers_of_errors(kind: str, tmp_path: Path) -> None:
+    with pytest.raises(BadInput) as refused:
+        policy_of(f"{kind}:{tmp_path}/none.json", rules())
+    assert (refused.value.field, refused.value.value) == (f"{kind} file", f"{tmp_path}/none.json")
+    assert "Errno" not in refused.value.remedy

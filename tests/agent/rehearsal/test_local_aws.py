@@ -122,6 +122,15 @@ def test_a_line_that_is_no_setting_is_named(file: Path, line: str) -> None:
         variables_of(file)
 
 
+@pytest.mark.parametrize(("name", "content"), [("none.toml", None), ("wrong.toml", "a = "), ("none.env", None)])
+def test_a_file_that_cannot_be_used_is_named_by_its_argument(tmp_path: Path, name: str, content: str | None) -> None:
+    if content is not None:
+        (tmp_path / name).write_text(content, "utf-8")
+    with pytest.raises(BadInput) as refused:
+        variables_of(tmp_path / name)
+    assert (refused.value.field, refused.value.value) == ("FILE", str(tmp_path / name))
+
+
 @pytest.mark.exhaustive
 def test_the_verb_serves_until_a_signal_and_says_how_to_run_the_agent(file: Path) -> None:
     program = [sys.executable, "-c", "from agent.commands.main import app; app()", "local-aws", str(file)]

@@ -416,3 +416,10 @@ def test_a_reference_to_a_subject_that_is_not_described_is_refused(name: str, va
 
 def test_a_fleet_that_discovery_may_find_is_not_refused() -> None:
     load_settings({"TRIMTAB_DISCOVERY__ENABLED": "true", "TRIMTAB_PLACEMENTS__main__FLEET": "web"})
+
+
+def test_no_remedy_is_a_text_without_its_form() -> None:
+    keys = {"TRIMTAB_LEADER__NAME", "TRIMTAB_DEPLOYMENT", "TRIMTAB_COLLECT__FLEET", "TRIMTAB_PLACEMENTS__main__FLEET"}
+    for name in keys:
+        assert "lower-case letters, digits, - and _" in mistakes({name: "a b/c"})[name][1]
+    assert "JSON list" in mistakes({"TRIMTAB_POOLS__main__ACTIONS": "x"})["TRIMTAB_POOLS__main__ACTIONS"][1]

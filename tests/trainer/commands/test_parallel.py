@@ -207,3 +207,9 @@ def test_a_plan_leaves_out_finished_cases(monkeypatch: pytest.MonkeyPatch) -> No
         assert call(*EVALUATE).exit_code == 130
     plan = json.loads(call(*EVALUATE, "--plan").stdout)
     assert (plan["finished"], plan["cases"]) == (1, 3)
+
+
+def test_resuming_a_command_that_was_not_stopped_is_reported() -> None:
+    words = ("simulate", "deferral", "--scenario", "valley", "--policy", "fifo", "--seeds", "0")
+    assert str(ANSWERS) not in call(*words).stderr
+    assert str(ANSWERS) in call(*words, "--resume").stderr

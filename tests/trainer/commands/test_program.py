@@ -15,6 +15,8 @@ from agent.commands.main import app
 from agent.settings.plug_ins import DECISIONS, installed
 from tests.agent.commands.recorded import story
 from trainer.commands.endings import NOT_WRITTEN, STATUSES_OF_GATE
+from trainer.commands.learn import Learning
+from trainer.commands.options import CHECKED_FOLDER
 from trainer.commands.program import VERBS, absent, rows
 from trainer.commands.verb import Verb
 
@@ -142,3 +144,26 @@ def test_a_folder_that_learn_cannot_make_is_named(
     monkeypatch.chdir(tmp_path)
     answer = call("learn", *words, "--ledger", story(tmp_path / "ledger.db"))
     assert (answer.exit_code, answer.stderr.startswith(f"error: {option} is 'file")) == (status, True), answer.output
+
+
+FOLDERS = [
+    pytest.param(group, name, id=f"{group} {name}")
+    for group, name, row in ROWS
+    for option in [parameters(group, name).get("out")]
+    if not issubclass(row, Learning) and option is not None and option.metavar in ("FOLDER", "DIR", "DIRECTORY")
+]
+
+
+@pytest.mark.parametrize(("group", "name"), FOLDERS)
+def test_a_folder_that_cannot_be_made_is_refused_with_its_option(group: str, name: str) -> None:
+    answer = call(group, name, "--out", "/proc/none/here")
+    assert answer.exit_code == 2
+    assert "--out is '/proc/none/here': " in answer.stderr
+
+
+def test_a_folder_that_can_be_made_is_not_there_after_the_check(tmp_path: Path) -> None:
+    place = tmp_path / "new" / "folder"
+    assert CHECKED_FOLDER.holds(place)
+    assert not place.parent.exists()
+    (tmp_path / "file").write_text("")
+    assert not CHECKED_FOLDER.holds(tmp_path / "file" / "folder")

@@ -112,8 +112,9 @@ def test_a_span_without_a_whole_week_writes_nothing(recorded: Path, tmp_path: Pa
     with pytest.raises(BadInput, match="no week of 24 h"):
         scenario_in(recorded, tmp_path / "main", since=START, until=START + 10 * HOUR_S)
     assert list(tmp_path.iterdir()) == []
-    with pytest.raises(BadInput, match="has main"):
+    with pytest.raises(BadInput, match="has main") as refused:
         read_pool(str(recorded), "other")
+    assert refused.value.field == "pool", "an option of one verb and an argument of another"
     with pytest.raises(BadInput, match="no hour of it"):
         read_pool(str(recorded), "main", START + 90 * DAY_S)
 

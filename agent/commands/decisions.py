@@ -68,7 +68,7 @@ def explain(
     ledger: LedgerOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Tell why a decision came out as it did: inputs, proposal, each rail, intents and what AWS did.
+    """Explain a decision: inputs, proposal, each rail, intents and what AWS did.
 
     For an admission: the rule, the time with the least room, and the deployments that fill it. For a rate: the levels
     that were looked at, the risk, and whether the same comes out again. For a placement: the best hosts with the terms

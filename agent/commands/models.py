@@ -46,7 +46,7 @@ def models(
     directory: ModelsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List the models of fleets, pools and clusters, each verified: which one decides, what speaks for it, the history.
+    """List the models of fleets, pools and clusters, each verified: which one decides, its report, the history.
 
     The models of fleets that come with the agent are listed too. With a file, verify that one as the agent does before
     it uses it, and show what it was trained for. Exits with status 2 when it would be refused.
@@ -118,7 +118,7 @@ def _whom(row: Row) -> str:
 
 
 def subject_rows(directory: ModelsDirectory, decision: str = "") -> Iterator[Row]:
-    """Yield what decides for each subject, of one decision or all: its file, what speaks for it, and the one before."""
+    """Yield what decides for each subject, of one decision or all: its file, its report, and the one before."""
     from agent.models.directory import forced_reason, seal_of
 
     for subject, champion in sorted(directory.champions().items()):

@@ -117,7 +117,7 @@ def pin(
     ledger: LedgerOption = None,
     owner: OwnerOption = None,
 ) -> None:
-    """Keep a fleet, or one group, at a size for a time; it ends by itself, and a pause stands before it.
+    """Keep a fleet, or one group, at a size for a time; it ends by itself. A pause has priority over it.
 
     N VMs of a fleet are spread from its present sizes: more come from the cheapest type with room, fewer go from the
     most expensive type first.

@@ -102,7 +102,10 @@ class Actuator(Protocol):
     """Acts on groups. Never raises for a failed call: the outcome, or the observation's failures, record it."""
 
     def observe(self, fleets: Sequence[Fleet], now: float) -> Observed:
-        """Read every group of the fleets in as few calls as possible."""
+        """Read every group of the fleets in as few calls as possible.
+
+        With several agents it is called twice a turn, for fleets that this agent leads and for those without a leader.
+        """
         ...
 
     def apply(self, intent: Intent, observed: Observed, now: float, permit: Permit) -> Outcome:

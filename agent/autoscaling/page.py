@@ -278,7 +278,10 @@ def decision_item(seq: int, made: Decision, inputs: DecisionInputs | None) -> De
 
 @dataclass(frozen=True, slots=True)
 class DrawnFleets:
-    """One fleet, or all (`fleet` None), at time `at`: the fleets, their VMs, and the newest decisions on them."""
+    """One fleet, or all (`fleet` None), at time `at`: the fleets, their VMs, and the newest decisions on them.
+
+    leaders: of several agents, by the path of each subject.
+    """
 
     fleet: str | None
     at: float
@@ -286,6 +289,7 @@ class DrawnFleets:
     vms: VmSummary
     decisions: tuple[DecisionItem, ...]
     alerts: tuple[Alert, ...]
+    leaders: Mapping[str, str]
     main: ClassVar[str] = "fleets.html"
     side: ClassVar[str] = "fleets_side.html"
 
@@ -338,6 +342,7 @@ class FleetPage:
             vms=vm_summary(part, [known.fleet for known in statuses]),
             decisions=tuple(self._listed(listed)),
             alerts=tuple(alert for known in statuses for alert in fleet_alerts(known, now)),
+            leaders=scene.leaders,
         )
 
     def fragments(self, drawn: DrawnFleets, draw: Draw) -> dict[str, str]:
@@ -345,7 +350,8 @@ class FleetPage:
         found = {}
         for shown in drawn.fleets:
             name = shown.status.fleet
-            found[f"badges {name}"] = draw("part_badges", fleet=shown)
+            leader = drawn.leaders.get(fleet_subject(name).path)
+            found[f"badges {name}"] = draw("part_badges", fleet=shown, leader=leader)
             found[f"fleet {name}"] = draw("part_fleet_row" if drawn.many else "part_fleet", fleet=shown, seen=drawn)
         return found | {"vms": draw("part_vms", seen=drawn)}
 

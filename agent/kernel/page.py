@@ -21,12 +21,16 @@ Draw = Callable[..., str]
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What is to be drawn: the journal up to `seq` at time `at`, the agent's mode, one subject's name or (None) all."""
+    """What is to be drawn: the journal up to `seq` at time `at`, the agent's mode, one subject's name or (None) all.
+
+    leaders: of several agents, by the path of each subject.
+    """
 
     seq: int
     at: float
     mode: str
     subject: str | None
+    leaders: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from agent.kernel.decision import Card
@@ -62,7 +62,8 @@ def moment(view: AgentView, pages: Mapping[str, PartPage], subject: Subject | No
     # The number comes first: what is listed is cut off there, and the stream goes on from there.
     seq = view.parts.ledger.newest_seq()
     now = view.parts.now()
-    scene = Scene(seq, now, view.parts.settings.mode.value, None if subject is None else subject.name)
+    leaders = view.parts.board.read().leaders
+    scene = Scene(seq, now, view.parts.settings.mode.value, None if subject is None else subject.name, leaders)
     drawn = {name: page.gather(scene) for name, page in pages.items()}
     decisions = sorted((item for one in drawn.values() for item in one.decisions), key=lambda item: -item.seq)
     # Most rows may be routine, which is not listed.
@@ -83,8 +84,14 @@ def moment(view: AgentView, pages: Mapping[str, PartPage], subject: Subject | No
 
 def cards(view: AgentView, now: float) -> tuple[Card, ...]:
     """Return the card of every subject that is decided for now, of the parts that do not draw theirs."""
-    found = (part.card(name, now) for part in view.parts.parts for name in part.managed())
-    return tuple(card for card in found if card is not None)
+    found, leaders = [], view.parts.board.read().leaders
+    for part in view.parts.parts:
+        for name in part.managed():
+            if (card := part.card(name, now)) is None:
+                continue
+            leader = leaders.get(Subject(part.name, name).path)
+            found.append(card if leader is None else replace(card, badges=(*card.badges, (f"led by {leader}", ""))))
+    return tuple(found)
 
 
 def alerts(view: AgentView) -> tuple[Alert, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -49,6 +50,7 @@ def test_status_api_and_page_show_the_leader_of_each_subject(running: Running, u
     assert {(one["led_by"], one["epoch"]) for one in free} == {(None, None)}
     assert 'east leads <span title="placement/south, placement/north">2 subjects</span>' in page
     assert 'north leads <span title="autoscaling/web">1 subject</span>' in page
+    assert re.findall(r'<span class="badge[^>]*>led by (\w+)</span>', page) == ["north", "east"]
     shown = CliRunner().invoke(app, ["status", "autoscaling", "web", "--ledger", url])
     assert "  led by north under epoch 2" in shown.stdout.splitlines()
     data = json.loads(CliRunner().invoke(app, ["status", "--json", "--ledger", url]).stdout)

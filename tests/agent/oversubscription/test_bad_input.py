@@ -339,3 +339,5 @@ def test_preflight_reads_a_pools_files_before_it_needs_an_account(
         ("region", State.MISSING),
     ]
     assert all(str(tmp_path) in one.detail for one in found[2:4] if file)
+    if of_policy is State.MISSING:
+        assert "TRIMTAB_POOLS__main__POLICY" in found[3].remedy

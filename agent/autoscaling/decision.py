@@ -163,6 +163,10 @@ class AutoscalingPart(Part):
         return () if self._loop is None else self._loop.fleets
 
     @property
+    def _measured(self) -> Sequence[ManagedFleet]:
+        return () if self._loop is None else self._loop.measured
+
+    @property
     def _fleets(self) -> Sequence[Fleet]:
         return [managed.fleet for managed in self._managed_fleets]
 
@@ -260,7 +264,7 @@ class AutoscalingPart(Part):
 
         Nothing of one that is not managed now or that another agent leads.
         """
-        return {one.fleet.name: self._reports(one.fleet) for one in self.loop.measured if one.fleet.name in names}
+        return {one.fleet.name: self._reports(one.fleet) for one in self._measured if one.fleet.name in names}
 
     def _reports(self, fleet: Fleet) -> tuple[VmReport, ...]:
         from agent.autoscaling.api import VmReport
@@ -407,7 +411,7 @@ class AutoscalingPart(Part):
 
     def take(self, report: TurnReport, minute: MinuteReport) -> TurnReport:
         """Retain each fleet's newest snapshot and decision; return the turn's report with the minute's records."""
-        managed = {one.fleet.name for one in self.loop.measured}
+        managed = {one.fleet.name for one in self._measured}
         snapshots = {**self.snapshots, **{one.fleet: one for one in minute.snapshots}}
         last = {**self._last, **{one.fleet: one for one in minute.decisions}}
         # Cores and cost of a group that launches something else are not those of the settings.
@@ -566,11 +570,10 @@ class AutoscalingPart(Part):
             return
         yield "series", (), len(self.series)
         # A fleet has its series at the agent that leads it.
-        measured = self.loop.measured
-        fleets = [one.fleet for one in measured]
+        fleets = [one.fleet for one in self._measured]
         yield from minute_readings(fleets, self.snapshots, self._last)
         yield from ledger_readings(self.store, fleets, self.host.clock.now())
-        yield from self._rules.readings(measured)
+        yield from self._rules.readings(self._measured)
 
     def status(self, subject: str, now: float) -> Status:
         """Return a fleet's mode and policy, sizes, queue, cost, last decision, and what holds it."""

@@ -31,6 +31,8 @@ def test_histories_of_three_agents(server: Server, monkeypatch: pytest.MonkeyPat
     check(server, monkeypatch, seed)
 
 
+# Four minutes alone, and on a busy machine more than the usual limit.
+@pytest.mark.timeout(1200)
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("hundred", range(10))
 def test_a_hundred_histories_of_three_agents(server: Server, monkeypatch: pytest.MonkeyPatch, hundred: int) -> None:

@@ -177,7 +177,7 @@ def defer(world: World, mode: Mode) -> None:
     pool.report(10)
     turns = DeferralTurns(
         pool,
-        lambda: ladder_of(own, "knapsack", {}, {}),
+        ladder_of(own, "knapsack", {}, {}),
         None,
         lambda decision, subject: None,
         SubmitQueue(world.session, submit, world.agent_clock),
